@@ -1,3 +1,1 @@
-"""Reading by pull: pulls that are answered or held, offsets of broadcasting groups, and
-look-ups of messages.
-"""
+"""Reading by pull: held pulls, broadcasting groups' offsets, message look-ups."""

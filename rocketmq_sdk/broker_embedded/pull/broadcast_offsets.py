@@ -1,12 +1,12 @@
-"""How far the clients of broadcasting groups have pulled (`BroadcastOffsetManager` of
-Apache RocketMQ 5.4.0).
+"""How far the clients of broadcasting groups have pulled.
 
-A broadcasting client keeps its offsets in a file of its own, which a proxy in front of
-the broker does not have. The broker notes therefore where each client pulls, so that
-one that comes through a proxy for the first time, or changes between a proxy and the
-broker, is told where to begin. The lowest offset of a group's clients is committed now
-and then for `<group>@broadcast`; it is kept in `consumerOffset.json` like all others,
-and is what remains of the clients after a restart.
+`BroadcastOffsetManager` of Apache RocketMQ 5.4.0. A broadcasting client keeps its
+offsets in a file of its own, which a proxy in front of the broker does not have.
+Therefore the broker notes where each client pulls. A client that comes through a proxy
+for the first time, or changes between a proxy and the broker, gets its start from these
+notes. The lowest offset of a group's clients is committed periodically for
+`<group>@broadcast`. It is kept in `consumerOffset.json` like all others, and is what
+remains of the clients after a restart.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ GROUP_SUFFIX: Final = "@broadcast"
 
 
 class _Client:
-    """One client in a topic: the offset of its last pull by queue, and whether that
-    came through a proxy (which Apache remembers by client only).
+    """One client in a topic: by queue, its last offset and whether through a proxy.
+
+    Apache remembers the proxy by client only.
     """
 
     __slots__ = ("from_proxy", "offsets", "pulled_at")
@@ -39,8 +40,9 @@ class _Client:
 
 
 class BroadcastOffsetManager:
-    """Clients of broadcasting groups by topic and group. `first_of(topic, queue_id)`
-    says where one begins of whom nothing is known.
+    """Clients of broadcasting groups by topic and group.
+
+    `first_of(topic, queue_id)` is where an unknown client begins.
     """
 
     __slots__ = ("_clients", "_clock", "_consumers", "_first_of", "_offsets")
@@ -80,11 +82,10 @@ class BroadcastOffsetManager:
     def start(
         self, topic: str, group: str, queue_id: int, asked: int, client_id: str, *, from_proxy: bool
     ) -> int | None:
-        """Where a client has to begin instead of the offset that it asks for; None when
-        its own is right.
+        """Where a client has to begin; None when the offset that it asks for is right.
 
         A proxy asks with a negative offset when it knows none. A client that always
-        came directly is never told anything.
+        came directly keeps its own offset.
         """
         client = self._clients.get((topic, group), {}).get(client_id)
         needs_one = from_proxy and asked < 0

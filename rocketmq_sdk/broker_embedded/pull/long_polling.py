@@ -1,13 +1,12 @@
-"""Pulls that wait for a message (`PullRequestHoldService`,
-`NotifyMessageArrivingListener`).
+"""Pulls that wait for a message (`PullRequestHoldService`).
 
-A pull that found nothing is held with a predicate: queue, offset, tags. A message that
-arrives wakes exactly the pulls it matches; whatever time runs out for is woken by its
-deadline. No service looks at held pulls in between. A woken pull is run once more and
-answered whatever it finds, it is never held again.
+A pull that found nothing is held with a predicate: queue, offset, tags. An arriving
+message wakes exactly the pulls that it matches (`NotifyMessageArrivingListener`); a
+deadline wakes the others. No service scans held pulls. A woken pull is run once more
+and answered in any case; it is never held again.
 
-Woken pulls are run by a task of their own, behind the code that appended: it is not
-delayed by its readers, and messages that arrive together are answered together.
+Woken pulls are run by a task of their own, after the code that appended: the append is
+not delayed by its readers, and messages that arrive together are answered together.
 """
 
 from __future__ import annotations
@@ -40,9 +39,7 @@ LONGEST_HOLD_MS: Final = 600_000
 forgets waiting pops (`popPollingMapExpireTimeSeconds`); clients ask for 15 to 30 s.
 """
 UNSENT_MAX: Final = 8 * 1024 * 1024
-"""Bytes of answers that a peer has not taken yet, above which its held pulls are
-answered without messages.
-"""
+"""Unsent answer bytes above which a peer's held pulls are answered empty."""
 _UNREAD: Final = "[OVERLOAD]earlier answers are not read yet, start flow control for a while"
 _SLACK: Final = 64
 
@@ -106,8 +103,9 @@ class HeldPull:
 
 
 class PullHolder:
-    """Holds pulls until a message matches or their time is over. `on_arrival` belongs
-    into the store's list of listeners.
+    """Holds pulls until a message matches or their time is over.
+
+    Add `on_arrival` to the store's list of listeners.
     """
 
     __slots__ = (
@@ -159,9 +157,7 @@ class PullHolder:
         return self._held >= self._limit or self.closing
 
     def hold(self, pull: HeldPull) -> None:
-        """Keep a pull until it is woken; the caller has seen that the holder is not
-        `full`.
-        """
+        """Keep a pull until it is woken; the caller has checked `full`."""
         self._held += 1
         self._queues.setdefault(pull.key, {})[pull] = None
         pulls = self._channels.get(pull.channel)
@@ -186,8 +182,9 @@ class PullHolder:
             self._wake(pull)
 
     def wake_queue(self, topic: str, queue_id: int) -> None:
-        """Have the pulls of a queue looked at again now, whatever they wait for:
-        something else than a message has come.
+        """Run the pulls of a queue again now, whatever they wait for.
+
+        Used when something other than a message has come.
         """
         for pull in list(self._queues.get((topic, queue_id), ())):
             self._wake(pull)
@@ -232,8 +229,9 @@ class PullHolder:
             trio.lowlevel.reschedule(task)
 
     def _finish(self, pull: HeldPull) -> Callable[[], Awaitable[Command | None]] | None:
-        """Run a woken pull and answer it; what is still to be awaited for the
-        answer.
+        """Run a woken pull and answer it.
+
+        Returns what the answer still has to await.
         """
         if pull.channel.closed:
             return None

@@ -1,5 +1,6 @@
-"""Offsets of groups and ends of queues: codes 14, 15, 29, 30, 31, 32
-(`ConsumerManageProcessor`, `AdminBrokerProcessor`).
+"""Offsets of groups and ends of queues: codes 14, 15, 29, 30, 31, 32.
+
+`ConsumerManageProcessor` and `AdminBrokerProcessor` of Apache.
 """
 
 from __future__ import annotations
@@ -34,8 +35,10 @@ class OffsetProcessor:
         self._core = core
 
     def query(self, header: QueryConsumerOffsetRequestHeader) -> Command:
-        """Where a group goes on. Without a stored offset a queue whose first message is
-        still in memory begins at 0.
+        """Where a group goes on.
+
+        Without a stored offset, a queue whose first message is still in memory begins
+        at 0.
         """
         offset = self._core.offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset >= 0:
@@ -56,9 +59,7 @@ class OffsetProcessor:
         )
 
     def update(self, header: UpdateConsumerOffsetRequestHeader) -> Command:
-        """Commit an offset. While a reset waits for the next pull, what clients commit
-        is ignored.
-        """
+        """Commit an offset; ignored while a reset waits for the next pull."""
         core = self._core
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         if core.groups.find_existing(group) is None:

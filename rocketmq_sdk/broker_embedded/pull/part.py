@@ -162,9 +162,7 @@ class PullPart(Part):
         self.held.release_all()
 
     def scan_broadcast(self) -> None:
-        """Commit how far broadcasting groups are, as far as the broker knows it, and
-        forget clients of long ago.
-        """
+        """Commit the progress of broadcasting groups and remove old clients."""
         config = self._core.config.current
         self.broadcast_offsets.scan(
             config.broadcast_offset_expire_second, config.broadcast_offset_expire_max_second
@@ -176,8 +174,9 @@ class PullPart(Part):
             self.scan_broadcast()
 
     def _first_for_newcomers(self, topic: str, queue_id: int) -> int:
-        """Where a client begins of whom nothing is known: at the first message while
-        that is in memory, else at the end.
+        """Where an unknown client begins: at the first message, or at the end.
+
+        The first message counts only while it is in memory.
         """
         store = self._core.store
         in_memory = store.queue_unit(topic, queue_id, 0) is not None and not store.is_cold(

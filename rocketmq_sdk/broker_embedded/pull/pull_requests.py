@@ -1,8 +1,8 @@
-"""Pulls: PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361) (`PullMessageProcessor`,
-`DefaultPullMessageResultHandler`).
+"""Pulls: PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361).
 
-The checks come in Apache's order. A pull that finds nothing is held where it asks for
-that, and run again at most once.
+`PullMessageProcessor` and `DefaultPullMessageResultHandler` of Apache. The checks come
+in Apache's order. A pull that finds nothing is held if it asks for that, and run again
+at most once.
 """
 
 from __future__ import annotations
@@ -56,9 +56,7 @@ _LONGEST: Final = 65536
 
 
 class _Forbidden:
-    """Why reading is forbidden, as the field forbiddenType says it
-    (`ForbiddenType`).
-    """
+    """The values of the field forbiddenType: why reading is forbidden."""
 
     BROKER: Final = 1
     GROUP: Final = 2
@@ -110,9 +108,7 @@ class PullProcessor:
             return _answer(ResponseCode.NO_PERMISSION, refused.remark, refused.forbidden)
 
     def rerun(self, held: HeldPull) -> Answer:
-        """A pull that was held: checked and read again, and answered whatever is
-        found.
-        """
+        """Check and read a held pull again; always gives its final answer."""
         header = held.header
         assert isinstance(header, PullMessageRequestHeader)
         try:
@@ -280,8 +276,9 @@ class PullProcessor:
     def _broadcast_client(
         self, channel: Channel, header: PullMessageRequestHeader
     ) -> tuple[str, bool] | None:
-        """The client of a broadcasting group that a pull comes from, and whether a
-        proxy brings it; None for all other pulls.
+        """The broadcasting client of a pull, and whether it comes through a proxy.
+
+        None for all other pulls.
         """
         if not self._core.config.current.enable_broadcast_offset_store:
             return None
@@ -302,9 +299,7 @@ class PullProcessor:
         return None if client is None else (client.client_id, False)
 
     def _broadcast_start(self, channel: Channel, header: PullMessageRequestHeader) -> int | None:
-        """Where a client of a broadcasting group has to begin, when that is not what it
-        asks for.
-        """
+        """Where a broadcasting client has to begin, unless its own offset is right."""
         found = self._broadcast_client(channel, header)
         if found is None:
             return None
@@ -446,8 +441,9 @@ class _Refused(BrokerError):  # noqa: N818 - an answer, not a failure
 def parse_subscription(
     topic: str, expression: str | None, expression_type: str | None
 ) -> SubscriptionData | None:
-    """The subscription in a pull's own header; None when it cannot be parsed. Long
-    ones, of any length a peer likes, are not kept.
+    """The subscription in a pull's own header; None when it cannot be parsed.
+
+    Long expressions are not cached, because a peer may send any length.
     """
     length = len(expression or "") + len(expression_type or "")
     if length > _LONGEST:

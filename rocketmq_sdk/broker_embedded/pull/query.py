@@ -1,5 +1,7 @@
-"""Looking messages up: QUERY_MESSAGE (12) by key, unique id or tag, VIEW_MESSAGE_BY_ID
-(33) by place (`QueryMessageProcessor`).
+"""Looking messages up: QUERY_MESSAGE (12) and VIEW_MESSAGE_BY_ID (33).
+
+The first by key, unique id or tag, the second by place (`QueryMessageProcessor` of
+Apache).
 """
 
 from __future__ import annotations
@@ -33,8 +35,9 @@ class QueryProcessor:
         self._store = store
 
     def query_message(self, _channel: Channel, command: Command) -> Continuation:
-        """QUERY_MESSAGE (12): whole records, oldest first. Only hashes were compared,
-        so others than those asked for may be among them.
+        """QUERY_MESSAGE (12): whole records, oldest first.
+
+        Only hashes are compared, so other messages may be among them.
         """
         header = QueryMessageRequestHeader.from_ext(command.ext_fields)
         unique = command.ext_fields.get(UNIQUE_QUERY, "").lower() == "true"

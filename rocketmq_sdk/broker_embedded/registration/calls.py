@@ -23,9 +23,7 @@ class AddressCaller(Protocol):
     """What the calls go through: `remoting.client.RemotingClient` is one."""
 
     async def call(self, address: str | None, command: Command, timeout: float) -> Command:
-        """Send a request to an address and wait for its answer, whatever the answer's
-        code.
-        """
+        """Send a request to an address; returns its answer, whatever the code."""
         ...
 
 
@@ -45,8 +43,9 @@ class BrokerIdentity:
 
 
 class Registered:
-    """What a name server answers to a registration: the order configuration of topics,
-    and for a slave where its master is.
+    """A name server's answer to a registration.
+
+    The order configuration of topics, and for a slave its master's addresses.
     """
 
     __slots__ = ("ha_server_address", "master_address", "order")
@@ -121,8 +120,9 @@ async def topics_changed(
     *,
     timeout: float,
 ) -> bool:
-    """QUERY_DATA_VERSION (322): whether the name server holds another version of the
-    topics. Raises as `register_broker` does.
+    """QUERY_DATA_VERSION (322): whether the name server has other topics.
+
+    It compares versions. Raises as `register_broker` does.
     """
     header = headers.QueryDataVersionRequestHeader(
         broker_name=identity.broker_name,
@@ -142,8 +142,9 @@ async def topics_changed(
 async def topic_route(
     caller: AddressCaller, namesrv: str, topic: str, *, timeout: float
 ) -> TopicRoute | None:
-    """GET_ROUTEINFO_BY_TOPIC (105): all that is known of a topic, None when no broker
-    holds it. Raises as `register_broker` does.
+    """GET_ROUTEINFO_BY_TOPIC (105): a topic's route; None when no broker has it.
+
+    Raises as `register_broker` does.
     """
     header = route_headers.GetRouteInfoRequestHeader(topic=topic)
     answer = await caller.call(

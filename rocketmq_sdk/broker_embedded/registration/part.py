@@ -43,8 +43,9 @@ class RegistrationPart(Part):
         await self.service.unregister()
 
     def answer_when_registered(self, answer: Command) -> Command | Continuation:
-        """An answer that leaves when the name servers know what has changed, or after
-        the time that registration allows for it.
+        """An answer that leaves when the name servers know the change.
+
+        It waits no longer than registration allows for it.
         """
         wait = self.service.waiting()
         if wait is None:

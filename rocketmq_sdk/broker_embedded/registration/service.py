@@ -1,11 +1,9 @@
-"""Telling name servers what this broker is and holds
-(`BrokerController.registerBrokerAll`).
+"""Registers the broker at name servers (`BrokerController.registerBrokerAll`).
 
-The name server in the same process is told by a call, so it knows a topic before the
-send that made it is answered. Each name server elsewhere has a task of its own: it
-registers everything at the start and again every 30 seconds, which is what keeps the
-broker alive there, and changed topics at once. A name server that cannot be reached
-delays nobody.
+The name server in the same process is called directly, so it knows a topic before the
+send that made it is answered. Each name server elsewhere has a task of its own. It
+registers everything at the start and again every 30 seconds, which keeps the broker
+alive there, and changed topics at once. An unreachable name server delays nobody.
 """
 
 from __future__ import annotations
@@ -45,8 +43,10 @@ _READ_WRITE: Final = int(Permission.READ | Permission.WRITE)
 
 
 class _Remote:
-    """A name server elsewhere: whether it holds this broker, which topics changed since
-    it was told, and the signals of its task.
+    """A name server elsewhere.
+
+    Whether it holds this broker, which topics changed since its last registration, and
+    the signals of its task.
     """
 
     __slots__ = ("address", "changed", "registered", "told", "wake")
@@ -69,8 +69,9 @@ class _Remote:
 
 
 class RegistrationService:
-    """Registers the broker. `topic_changed` is what the topic manager calls; `waiting`
-    is what answers ask before they leave.
+    """Registers the broker.
+
+    The topic manager calls `topic_changed`; answers check `waiting` before they leave.
     """
 
     def __init__(
@@ -82,11 +83,10 @@ class RegistrationService:
         namesrv: NameServer | None = None,
         caller: AddressCaller | None = None,
     ) -> None:
-        """`identity` tells who registers, asked when there is something to tell;
-        `caller` carries calls to the name servers of `namesrvAddr`.
+        """`identity` says who registers; `caller` carries calls to `namesrvAddr`.
 
-        Raises `ConfigurationError` when `namesrvAddr` holds something that is no
-        address.
+        `identity` is called at each registration. Raises `ConfigurationError` when
+        `namesrvAddr` holds something that is no address.
         """
         self._config = config
         self._topics = topics
@@ -100,8 +100,10 @@ class RegistrationService:
             else []
         )
         self.on_master: Callable[[str | None, str | None], None] = lambda _master, _ha_server: None
-        """Told with each registration of a slave where its master and its master's port
-        for slaves are, as far as the name server knows.
+        """Called with each registration of a slave.
+
+        Its arguments are the master's address and its port for slaves, where the name
+        server knows them.
         """
         config.on_change.append(self._config_changed)
         if namesrv is not None and config.current.is_slave:
@@ -146,8 +148,9 @@ class RegistrationService:
             self.register_own()
 
     def _own_ha_address(self, identity: BrokerIdentity) -> str:
-        """As with the broker's own address: where no host is set, replicas are told the
-        one that they dialled.
+        """The address for replicas; without a set host, the one that they dialled.
+
+        The broker's own address works the same way.
         """
         config = self._config.current
         if config.broker_ip1 is not None or config.broker_ip2 is not None:
@@ -170,18 +173,20 @@ class RegistrationService:
     # Changes
 
     def topic_changed(self, topic: TopicConfig) -> None:
-        """A topic was created or changed: the own name server knows it when this
-        returns, the others are told as soon as possible.
+        """A topic was created or changed: register it.
+
+        The name server in this process knows it when this returns, the others soon
+        after.
         """
         self._tell_own({topic.topic_name: topic}, self._topics.data_version)
         for remote in self._remotes:
             remote.note(topic)
 
     def waiting(self) -> Callable[[], Awaitable[None]] | None:
-        """What an answer about a new topic has to wait for: None, or a function that
-        waits at most 3 s and warns in the log when that was not enough.
+        """What an answer about a new topic has to wait for, or None.
 
-        Name servers that cannot be reached at the moment are not waited for.
+        It is a function that waits at most 3 s, and logs a warning when that was not
+        enough. Name servers that cannot be reached at the moment are not waited for.
         """
         events = {
             remote.address: remote.told
@@ -221,16 +226,18 @@ class RegistrationService:
         return tuple(remote.address for remote in self._remotes if remote.registered)
 
     async def run(self) -> None:
-        """Keep the broker registered at the name servers of `namesrvAddr` until
-        cancelled; returns at once when there are none.
+        """Keep the broker registered at `namesrvAddr` until cancelled.
+
+        Returns at once when there are no name servers elsewhere.
         """
         async with trio.open_nursery() as nursery:
             for remote in self._remotes:
                 nursery.start_soon(self._follow, remote)
 
     async def wait_tried(self) -> None:
-        """Wait until each name server elsewhere was told of this broker or could not be
-        reached, for at most 3 s.
+        """Wait at most 3 s until each name server elsewhere was tried once.
+
+        It has then registered this broker, or could not be reached.
         """
         with trio.move_on_after(WAIT_SECONDS):
             for remote in self._remotes:
@@ -265,9 +272,7 @@ class RegistrationService:
         return _SHORTEST_PERIOD if config.is_slave else period
 
     async def _tell(self, remote: _Remote, changed: dict[str, TopicConfig]) -> None:
-        """One registration: changed topics where the name server knows the rest, else
-        all of them.
-        """
+        """One registration: changed topics only, if the server knows the rest."""
         caller = self._caller
         assert caller is not None
         config, identity = self._config.current, self._identity()
@@ -295,8 +300,9 @@ class RegistrationService:
             self._topics.set_order(topic)
 
     async def unregister(self, timeout: float = WAIT_SECONDS) -> None:
-        """Tell all name servers that the broker is gone, those elsewhere within
-        `timeout` seconds. Failures only go to the log.
+        """Unregister at all name servers; failures are only logged.
+
+        Those elsewhere get `timeout` seconds.
         """
         identity = self._identity()
         if self._namesrv is not None:

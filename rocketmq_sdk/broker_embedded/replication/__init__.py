@@ -1,3 +1,1 @@
-"""Masters and slaves: copying the log, what lies beside it, and what a role changes for
-clients.
-"""
+"""Masters and slaves: the copy of the log and of the tables, and their roles."""

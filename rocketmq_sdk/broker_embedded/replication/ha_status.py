@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 
 class HaStatus:
-    """Answers what a master knows of its slaves and a slave of its master. Speeds are
-    those between two looks.
+    """Reports a master's slaves, or a slave's master.
+
+    Speeds are averages since the last call.
     """
 
     __slots__ = ("_core", "_looks")

@@ -1,14 +1,15 @@
-"""A master's side of replication: one connection for each slave (`DefaultHAConnection`,
-`AcceptSocketService` of Apache RocketMQ 5.4.0).
+"""A master's side of replication: one connection for each slave.
 
-Nothing is sent until the slave has reported where its log ends. From there on it is
-sent the log as it lies in the files, with the blank ends of them, up to the confirm
-offset: under SYNC_FLUSH only what is synced, so that a power cut cannot leave a slave
-ahead of its master.
+`DefaultHAConnection` and `AcceptSocketService` of Apache RocketMQ 5.4.0. Nothing is
+sent until the slave has reported where its log ends. From there on it is sent the log
+as it lies in the files, with their blank ends, up to the confirm offset: under
+SYNC_FLUSH only what is synced, so that a power cut cannot leave a slave ahead of its
+master.
 
-Beyond Apache a slave that is ahead of the master all the same is refused, and so is one
-whose position the log no longer holds; the log says which and what to do. At Apache's
-such a slave is sent bytes from the middle of other records, or waits for ever.
+Beyond Apache, a slave that is ahead of the master all the same is refused, and so is
+one whose position the log no longer holds; the log says which and what to do. Apache's
+master sends such a slave bytes from the middle of other records, or lets it wait for
+ever.
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ class _Refused(Exception):  # noqa: N818 - the end of a connection, not a failur
 
 
 class Master:
-    """Serves slaves. Connections are streams of any kind; `replicas` knows how far each
-    of them is.
+    """Serves slaves over streams of any kind.
+
+    `replicas` holds the position of each slave.
     """
 
     def __init__(self, store: ReplicatedStore, replicas: Replicas, clock: Clock) -> None:
@@ -80,8 +82,9 @@ class Master:
     async def serve(
         self, listeners: list[Any], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Accept and serve slaves until cancelled, then close the listeners. Never
-        raises for what a connection does.
+        """Accept and serve slaves until cancelled, then close the listeners.
+
+        Errors of a connection are never raised.
         """
         try:
             async with trio.open_nursery() as nursery:
@@ -106,9 +109,7 @@ class Master:
             nursery.start_soon(self.serve_stream, stream)
 
     async def serve_stream(self, stream: trio.abc.Stream) -> None:
-        """Serve one slave until its connection ends, for whatever reason, which goes to
-        the log.
-        """
+        """Serve one slave until its connection ends; the log says why."""
         replica = Replica(stream_addresses(stream).remote_address)
         async with stream:
             if not self._make_place(replica):
@@ -132,8 +133,9 @@ class Master:
                 )
 
     def _make_place(self, replica: Replica) -> bool:
-        """Room for one more connection: where there is none, one that never reported
-        anything gives its place away.
+        """Make room for one more connection.
+
+        When there is none, a connection that never reported anything is closed.
         """
         if len(self._scopes) >= MAX_CONNECTIONS:
             silent = next(
@@ -189,9 +191,7 @@ class Master:
     async def _read(
         self, replica: Replica, stream: trio.abc.Stream, begin: Callable[[], None]
     ) -> None:
-        """Take reports until the slave says nothing more; sending begins with the first
-        one.
-        """
+        """Read reports until the slave stops; the first one starts the sending."""
         reader = ReportReader()
         while True:
             with trio.move_on_after(self._silence) as scope:
@@ -230,8 +230,10 @@ class Master:
             )
 
     def _first_position(self, position: int) -> int:
-        """Where sending begins; a slave with an empty log gets the last file only, as
-        with Apache, and earlier ones that somebody waits for.
+        """Where sending begins.
+
+        A slave with an empty log gets the last file only, as with Apache, and earlier
+        ones that a sender waits for.
         """
         store = self._store
         if position == 0:

@@ -1,5 +1,6 @@
-"""A slave's calls to its master: the tables that are not in the log (`BrokerOuterAPI`,
-`SlaveSynchronize`).
+"""A slave's calls to its master, for tables that are not in the log.
+
+`BrokerOuterAPI` and `SlaveSynchronize` of Apache.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ _Value = TypeVar("_Value")
 async def ask(
     caller: AddressCaller, address: str, code: RequestCode, header: Header | None = None
 ) -> Command:
-    """One request to the master. Raises `BrokerError` when it is refused,
-    `ConnectError` or `RequestTimeoutError` when there is no answer.
+    """Send one request to the master.
+
+    Raises `BrokerError` when it is refused, `ConnectError` or `RequestTimeoutError`
+    when there is no answer.
     """
     answer = await caller.call(address, Command.request(code, header), CALL_TIMEOUT)
     if answer.code != ResponseCode.SUCCESS:
@@ -45,11 +48,9 @@ async def ask(
 
 
 async def all_topics(caller: AddressCaller, address: str) -> TopicConfigSerializeWrapper:
-    """GET_ALL_TOPIC_CONFIG (21): the whole table, in as many parts as the master makes
-    of it.
+    """GET_ALL_TOPIC_CONFIG (21): the whole table, in the master's parts.
 
-    Raises as `ask` does, and `RemoteProtocolError` when the parts do not come to an
-    end.
+    Raises as `ask` does, and `RemoteProtocolError` when the parts do not end.
     """
     for _ in range(_RESTARTS):
         table: dict[str, TopicConfig] = {}
@@ -71,8 +72,9 @@ async def all_topics(caller: AddressCaller, address: str) -> TopicConfigSerializ
 
 
 async def all_groups(caller: AddressCaller, address: str) -> SubscriptionGroupWrapper:
-    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): the whole table, in as many parts as the
-    master makes of it. Raises as `all_topics` does.
+    """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201): the whole table, in parts.
+
+    The master chooses the parts. Raises as `all_topics` does.
     """
     for _ in range(_RESTARTS):
         table: dict[str, SubscriptionGroupConfig] = {}
@@ -102,11 +104,10 @@ def _text(version: DataVersion | None) -> str | None:
 def _complete(
     table: dict[str, _Value], part: dict[str, _Value], answer: Command, total_field: str
 ) -> bool:
-    """Add a part; whether that was the last one. An answer without a total is the whole
-    table.
+    """Add a part; returns whether it was the last one.
 
-    Raises `RemoteProtocolError` for a part that holds nothing new although the table is
-    not complete.
+    An answer without a total is the whole table. Raises `RemoteProtocolError` for a
+    part without anything new while the table is not complete.
     """
     before = len(table)
     table.update(part)

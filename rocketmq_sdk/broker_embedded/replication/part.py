@@ -1,5 +1,6 @@
-"""Replication: the part. A master serves slaves, a slave follows its master
-(`BrokerController`).
+"""Replication: the part. A master serves slaves, a slave follows its master.
+
+`BrokerController` of Apache.
 """
 
 from __future__ import annotations
@@ -66,8 +67,9 @@ async def _connect(address: str) -> trio.abc.Stream:
 async def open_ha_listeners(
     host: str, wanted: int, broker_port: int, asked_broker_port: int
 ) -> tuple[list[trio.SocketListener], int]:
-    """Bind the port for slaves; gives the listeners and the port. Raises
-    `ConfigurationError` when it cannot be bound.
+    """Bind the port for slaves; returns the listeners and the port.
+
+    Raises `ConfigurationError` when it cannot be bound.
     """
     try:
         return await open_tcp_listeners(host, wanted or broker_port + 1)
@@ -78,8 +80,9 @@ async def open_ha_listeners(
 
 
 class ReplicationPart(Part):
-    """The replicating half of one broker. A master has `master`, a slave has `slave`
-    and `sync`.
+    """The replicating half of one broker.
+
+    A master has `master`, a slave has `slave` and `sync`.
     """
 
     __slots__ = ("_core", "_ha_status", "master", "master_address", "slave", "sync")
@@ -151,8 +154,9 @@ class ReplicationPart(Part):
     # What pulls ask
 
     def why_not_read(self) -> str | None:
-        """Why a slave does not serve a pull now; None on a master, and where
-        `slaveReadEnable` allows it.
+        """Why a slave refuses a pull now, or None.
+
+        Always None on a master, and where `slaveReadEnable` allows it.
         """
         slave = self.slave
         if slave is None:
@@ -173,15 +177,14 @@ class ReplicationPart(Part):
         code: int,
         asked_offset: int,
     ) -> tuple[int, int, int]:
-        """Code, next offset and suggested broker id of a pull's answer, by the broker's
-        role.
+        """Code, next offset and suggested broker id of a pull's answer, by role.
 
         A reader far behind is sent to a slave, one that has caught up to the master. A
-        slave with its master alive sends everybody else there, and whoever finds
+        slave whose master is alive sends all other readers there; one that finds
         nothing comes again at once, at the master. A slave alone keeps its readers:
         those that ask for what it does not have wait for it, because the master may
-        have it; Apache's let them ask again and again. Offsets outside of a queue are
-        not corrected on a slave unless `offsetCheckInSlave` says so.
+        have it; Apache's slave lets them ask again and again. Offsets outside of a
+        queue are not corrected on a slave unless `offsetCheckInSlave` is on.
         """
         config = self._core.config.current
         next_offset = result.next_begin_offset
@@ -205,8 +208,9 @@ class ReplicationPart(Part):
         return code, next_offset, suggested
 
     def home(self, group_broker_id: int) -> int:
-        """The broker id that a consumer that keeps up is sent to: of a slave whose
-        master is there the master's, of one that is alone its own.
+        """The broker id for a consumer that keeps up.
+
+        A slave names its master while that is there, otherwise itself.
         """
         if self.slave is None:
             return group_broker_id
@@ -228,9 +232,7 @@ class ReplicationPart(Part):
         await self.master.serve(listeners, task_status)
 
     async def run(self) -> None:
-        """Follow the master and take over what it keeps beside its log; ends at once on
-        a master.
-        """
+        """Follow the master and copy its tables; ends at once on a master."""
         if self.slave is None or self.sync is None:
             return
         async with trio.open_nursery() as nursery:

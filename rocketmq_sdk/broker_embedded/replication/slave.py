@@ -1,12 +1,10 @@
-"""A slave's side of replication: it follows its master's log (`DefaultHAClient` of
-Apache RocketMQ 5.4.0).
+"""A slave's side of replication: it follows its master's log (`DefaultHAClient`).
 
-Beyond Apache the two logs are compared before anything is appended: a slave whose log
-is not empty reports a position in front of its end, and what the master sends for the
-overlap has to be what the slave has. A slave that differs, or is ahead of its master,
-takes nothing and serves nobody until it is mended by hand.
-
-Unlike Apache's, this slave acknowledges under SYNC_FLUSH only what is synced.
+As in Apache RocketMQ 5.4.0, with these additions. The two logs are compared before
+anything is appended: a slave whose log is not empty reports a position in front of its
+end, and what the master sends for the overlap has to be what the slave has. A slave
+that differs, or is ahead of its master, takes nothing and serves nobody until it is
+mended by hand. Under SYNC_FLUSH this slave acknowledges only what is synced.
 """
 
 from __future__ import annotations
@@ -34,9 +32,7 @@ OVERLAP: Final = 64 * 1024
 """How many bytes of both logs are compared, at most."""
 RETRY: Final = Backoff(first=0.2, limit=5.0)
 MASTER_WAIT: Final = 10.0
-"""Seconds for which a slave that starts waits to hear of its master before it serves
-what it has.
-"""
+"""Seconds that a starting slave waits for its master before it serves reads."""
 _READ_SIZE: Final = 256 * 1024
 Connect = Callable[[str], Awaitable[trio.abc.Stream]]
 
@@ -55,12 +51,14 @@ class SlaveState(Enum):
     DIVERGED = "DIVERGED"
     """Its log is not that of its master. Nothing is taken and nobody served."""
     REFUSED = "REFUSED"
-    """The master ends each connection before it has sent anything. It could not be
-    asked, so nobody is served.
+    """The master ends each connection without sending anything; nobody is served.
+
+    The slave could not compare its log.
     """
     STOPPED = "STOPPED"
-    """Nothing more can be appended until the broker starts again. What is there is that
-    of the master and is served.
+    """Nothing can be appended until a restart.
+
+    What is there is the master's and is served.
     """
 
 
@@ -102,8 +100,10 @@ class _Diverged(Exception):  # noqa: N818 - a state, not a failure
 
 
 class Slave:
-    """Keeps a store the copy of its master's. `connect` opens a stream to
-    `master_address`; where that is None `set_master` tells it.
+    """Keeps a store the copy of its master's.
+
+    `connect` opens a stream to `master_address`; `set_master` sets the address where it
+    is None.
     """
 
     def __init__(
@@ -129,8 +129,10 @@ class Slave:
         self._next = self._compare_start = self._compare_until = 0
         self._stream: trio.abc.Stream | None = None
         self.may_serve = False
-        """Whether consumers may read here: not before the logs were compared where
-        there is a master to compare with, and not when they differ.
+        """Whether consumers may read here.
+
+        Not before the logs were compared, where there is a master to compare with, and
+        not when they differ.
         """
         self.state = SlaveState.STARTING
         self.problem: str | None = None
@@ -148,8 +150,9 @@ class Slave:
         return self._address
 
     def set_master(self, address: str | None) -> None:
-        """The name server says where the master's replication port is. An address in
-        the settings wins.
+        """Set the master's replication port, as the name server knows it.
+
+        An address in the settings wins.
         """
         if self._configured or address == self._address or not address:
             return
@@ -158,8 +161,10 @@ class Slave:
         self._moved.set()
 
     async def run(self) -> None:
-        """Follow the master until cancelled: connect, compare, append, and connect
-        again after a loss. Ends when nothing more can be appended.
+        """Follow the master until cancelled; reconnects after a loss.
+
+        Each connection begins with the comparison. Ends when nothing more can be
+        appended.
         """
         failures = 0
         while self.state is not SlaveState.STOPPED:
@@ -236,9 +241,7 @@ class Slave:
         self.state, self.problem = state, problem
 
     def _lost(self, problem: str) -> None:
-        """The connection has ended or never was. A log that was found different stays
-        so.
-        """
+        """The connection ended or failed; a log that was found different stays so."""
         if self._differs:
             self.state = SlaveState.DIVERGED
         else:
@@ -246,8 +249,10 @@ class Slave:
             self._note(SlaveState.AWAY, problem)
 
     def _first_report(self) -> int:
-        """Where the comparison begins: some bytes in front of the end, in the last file
-        that holds any, and never 0, which means an empty log.
+        """Where the comparison begins.
+
+        Some bytes in front of the end, in the last file that holds any, and never 0,
+        which means an empty log.
         """
         end, size = self._store.max_physical_offset, self._store.config.mapped_file_size_commit_log
         self._compare_until = end
@@ -258,8 +263,9 @@ class Slave:
         return max(1, start_of_file, self._store.min_physical_offset, end - OVERLAP)
 
     async def _follow(self, stream: trio.abc.Stream) -> str | None:
-        """Report, compare, append until the connection ends; gives what ended it where
-        that is known. Raises what the store or the frames raise.
+        """Report, compare and append until the connection ends.
+
+        Returns the reason where it is known. Raises what the store or the frames raise.
         """
         self._next = self._compare_start = self._first_report()
         self._compared = trio.Event()
@@ -294,9 +300,7 @@ class Slave:
         return next((end for end in ends if end), None)
 
     async def _report(self, stream: trio.abc.Stream) -> str | None:
-        """Acknowledge what is there, as soon as there is more of it, and now and then
-        when there is not.
-        """
+        """Acknowledge at once when there is more of the log, and periodically."""
         await self._compared.wait()
         mark = self._store.flushed if self._sync_flush else self._received
         told = -1

@@ -1,11 +1,10 @@
-"""What a slave takes over from its master besides the log: topics, groups, offsets,
-progress of delays and timers (`SlaveSynchronize`).
+"""Copies a master's tables: topics, groups, offsets, delays, timers.
 
-Everything each minute, the progress of timers every 3 seconds, as Apache does it.
-Beyond Apache a record of a topic that the slave does not know makes that topic at once,
-before the slave acknowledges the record, and asks the master for its true
-configuration: else a topic made by the last messages before a master's death could not
-be read.
+`SlaveSynchronize` of Apache. Everything each minute, the progress of timers every 3
+seconds, as Apache does it. Beyond Apache, a record of an unknown topic makes that topic
+at once, before the slave acknowledges the record, and asks the master for its true
+configuration. Otherwise a topic made by the last messages before a master's death could
+not be read.
 """
 
 from __future__ import annotations
@@ -41,8 +40,10 @@ SHORT_PERIOD: Final = 3.0
 
 
 class SlaveSync:
-    """Keeps a slave's tables those of its master. `master` tells where that one serves
-    requests, None while nobody knows.
+    """Keeps a slave's tables equal to its master's.
+
+    `master` gives the address at which the master serves requests, None while it is
+    unknown.
     """
 
     def __init__(
@@ -61,9 +62,7 @@ class SlaveSync:
         self._woken = trio.Event()
         self._due_at = 0.0
         self._own: set[str] = set()
-        """Topics made here because a record named them, which the master has not
-        confirmed yet.
-        """
+        """Topics made for a record's sake that the master has not confirmed yet."""
         self._problems: dict[str, str] = {}
         self.synced: dict[str, int] = {}
         """When each table was taken over last; epoch milliseconds."""
@@ -107,8 +106,9 @@ class SlaveSync:
                 await self._woken.wait()
 
     async def sync_all(self) -> None:
-        """Take over everything once; what fails is told in the log, does not keep the
-        rest, and comes again soon.
+        """Copy every table once; a failure is logged and tried again soon.
+
+        It does not stop the other tables.
         """
         steps: tuple[tuple[str, Callable[[str], Awaitable[None]]], ...] = (
             ("topics", self._topics),
@@ -123,8 +123,9 @@ class SlaveSync:
                 self._due_at = 0.0
 
     async def _try(self, name: str, step: Callable[[str], Awaitable[None]]) -> bool:
-        """One step; a master that does not know it has nothing to give, and that is no
-        failure.
+        """One step; returns whether it succeeded.
+
+        A master that does not know the request has nothing to give; that is no failure.
         """
         address = self._master()
         if address is None:
@@ -190,8 +191,9 @@ class SlaveSync:
         await self._timers.service.take_over_metrics(TimerMetricsSerializeWrapper.decode(body))
 
     async def _timer_checkpoint(self, address: str) -> None:
-        """How far the master served its timers. This slave has no wheel of its own; it
-        makes one when it is opened as master.
+        """Copy how far the master served its timers.
+
+        This slave has no wheel of its own; it makes one when it is opened as master.
         """
         body = (await calls.ask(self._caller, address, RequestCode.GET_TIMER_CHECK_POINT)).body
         theirs = TimerCheckpoint.decode(body)

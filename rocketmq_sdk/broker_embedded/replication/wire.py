@@ -1,8 +1,8 @@
-"""The frames of the classic replication protocol (`DefaultHAConnection`,
-`DefaultHAClient` of Apache RocketMQ 5.4.0). Pure: no sockets, no clock.
+"""The frames of the classic replication protocol. Pure: no sockets, no clock.
 
-There is no handshake and nothing names the protocol. A slave sends 8 bytes again and
-again: up to where it has the log. The master sends frames of 8 bytes of position, 4
+`DefaultHAConnection` and `DefaultHAClient` of Apache RocketMQ 5.4.0. There is no
+handshake and nothing names the protocol. A slave sends 8 bytes again and again: the
+position up to which it has the log. The master sends frames of 8 bytes of position, 4
 bytes of size and so many bytes of its log; a frame without bytes is a heartbeat.
 Numbers are big-endian and signed.
 """
@@ -19,8 +19,9 @@ _HEAD: Final = Struct(">qi")
 REPORT_SIZE: Final = _REPORT.size
 HEAD_SIZE: Final = _HEAD.size
 MAX_BODY: Final = 4 * 1024 * 1024 - HEAD_SIZE
-"""What fits into the read buffer of Apache's slave, and the most that is taken from a
-master.
+"""Largest body of a frame.
+
+It fits into the read buffer of Apache's slave, and no more is taken from a master.
 """
 
 
@@ -43,10 +44,10 @@ class ReportReader:
         self._rest = b""
 
     def feed(self, data: bytes | bytearray) -> int | None:
-        """The last whole report of what came, None when none is whole yet; older ones
-        do not count any more, as with Apache's master.
+        """The last complete report in the data so far, or None.
 
-        Raises `RemoteProtocolError` for a position below 0.
+        Older ones no longer count, as with Apache's master. Raises
+        `RemoteProtocolError` for a position below 0.
         """
         rest = self._rest + data
         whole = len(rest) - len(rest) % REPORT_SIZE

@@ -1,3 +1,1 @@
-"""Taking messages in: sends of producers, messages sent back by consumers, and replies
-to requests.
-"""
+"""Taking messages in: sends, messages sent back, and replies to requests."""

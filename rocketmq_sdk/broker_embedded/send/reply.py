@@ -1,9 +1,9 @@
-"""SEND_REPLY_MESSAGE (324, 325): the reply to a request goes to the client that asked,
-on its own connection (`ReplyMessageProcessor`).
+"""SEND_REPLY_MESSAGE (324, 325): push a reply to the client that asked.
 
-The answer to the replier says whether the requester has taken the reply. The reply is
-stored as well while `storeReplyMessageEnable` is on, whatever became of the push; then
-the answer tells where.
+It goes over that client's own connection (`ReplyMessageProcessor` of Apache). The
+answer to the replier says whether the requester has taken the reply. With
+`storeReplyMessageEnable` the reply is stored as well, whatever became of the push; then
+the answer says where.
 """
 
 from __future__ import annotations
@@ -36,9 +36,7 @@ PUSH_TIMEOUT: Final = 10.0
 
 
 class ReplyProcessor(SendProcessor):
-    """Hands replies to the clients that wait for them. The checks are those of every
-    send.
-    """
+    """Hands replies to waiting clients; the checks are those of every send."""
 
     def reply(self, channel: Channel, request: Command) -> Command | Continuation:
         """SEND_REPLY_MESSAGE with the long names of its fields."""
@@ -140,9 +138,7 @@ class ReplyProcessor(SendProcessor):
         return None
 
     async def _answer(self, message: MessageToStore, problem: str | None) -> Command:
-        """Store the reply if it is to be stored, and tell the replier what became of
-        it.
-        """
+        """Store the reply if configured, and answer the replier."""
         fields = {
             "msgId": "0",
             "queueId": str(message.queue_id),

@@ -1,5 +1,6 @@
-"""CONSUMER_SEND_MSG_BACK (36): a consumer failed with a message and wants it again
-later (`AbstractSendMessageProcessor.consumerSendMsgBack`).
+"""CONSUMER_SEND_MSG_BACK (36): a consumer wants a failed message again later.
+
+`AbstractSendMessageProcessor.consumerSendMsgBack` of Apache.
 """
 
 from __future__ import annotations
@@ -47,8 +48,9 @@ class SendBackProcessor:
         self._intake = intake
 
     def send_back(self, _channel: Channel, request: Command) -> Command:
-        """Store a copy in the group's retry topic, behind a delay level, or in its dead
-        letter topic when it failed too often.
+        """Store a copy in the group's retry topic, with a delay level.
+
+        A message that failed too often goes to the dead letter topic.
         """
         header = ConsumerSendMsgBackRequestHeader.from_ext(request.ext_fields)
         core = self._core

@@ -1,10 +1,9 @@
-"""Sends: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320), two-way
-and one-way (`SendMessageProcessor`).
+"""Sends: SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320).
 
-The way of one ordinary message is straight code that reads the ext fields directly;
-whatever is rare (a topic not seen yet, a retry topic, a delay) leaves it for a function
-of its own. The properties keep the text that the producer wrote; what the broker adds
-is appended to it.
+Two-way and one-way (`SendMessageProcessor` of Apache). An ordinary message is served by
+straight code that reads the ext fields directly; rare cases (a topic not seen yet, a
+retry topic, a delay) have functions of their own. The properties keep the text that the
+producer wrote; the broker only appends to it.
 """
 
 from __future__ import annotations
@@ -151,8 +150,9 @@ class SendProcessor:
             raise
 
     def send_v2(self, channel: Channel, request: Command) -> Answer:
-        """SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE; the flag in the header says whether
-        the body is a batch, not the code.
+        """SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE.
+
+        The flag in the header says whether the body is a batch, not the code.
         """
         try:
             return self._send(channel, request, request.ext_fields)
@@ -314,9 +314,7 @@ class SendProcessor:
         channel.respond(request, response)
 
     def _attach_recall_handle(self, fields: dict[str, str], text: str, unique: str) -> None:
-        """By what the sender of a timer can take it back; what goes to a retry topic
-        cannot be.
-        """
+        """Add the handle by which a timer can be recalled; none for a retry topic."""
         topic, out_ms = find(text, REAL_TOPIC), find(text, TIMER_OUT_MS)
         if (
             topic is not None
@@ -362,8 +360,9 @@ class SendProcessor:
         )
 
     def _check(self, ext: dict[str, str], topic: str) -> TopicConfig | Command:
-        """The checks of a topic in Apache's order; the topic, made when that is
-        allowed, or the refusal.
+        """Check a topic in Apache's order; returns the topic or the refusal.
+
+        A missing topic is made when that is allowed.
         """
         core = self._core
         if core.clock.now_ms() < self._accepting_from:
@@ -404,9 +403,7 @@ class SendProcessor:
     def _put_special(
         self, request: Command, ext: dict[str, str], config: TopicConfig, message: MessageToStore
     ) -> PutResult:
-        """Whatever is not an ordinary message of an ordinary topic. Raises
-        `_Refused`.
-        """
+        """Store a message that is not ordinary. Raises `_Refused`."""
         if message.topic.startswith(RETRY_PREFIX):
             self._prepare_retry(request, ext, message)
         if config.topic_filter_type == "MULTI_TAG":
@@ -434,8 +431,10 @@ class SendProcessor:
     def _prepare_retry(
         self, request: Command, ext: dict[str, str], message: MessageToStore
     ) -> None:
-        """A consumer sends a failed message itself: to the dead letter topic when it
-        failed too often or belongs to an orderly group.
+        """A consumer sends a failed message itself.
+
+        It goes to the dead letter topic when it failed too often or belongs to an
+        orderly group.
         """
         core = self._core
         group = message.topic[len(RETRY_PREFIX) :]
@@ -485,8 +484,9 @@ def _cleaned(text: str) -> str:
 
 
 def _place_by_priority(message: MessageToStore, config: TopicConfig, priority: str) -> None:
-    """The queue that a priority asks for, or the message without it where Apache does
-    not apply it.
+    """Apply a priority: choose its queue.
+
+    Where Apache does not apply it, it is removed from the message.
     """
     text = message.properties
     applies = (

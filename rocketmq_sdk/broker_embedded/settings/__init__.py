@@ -1,3 +1,1 @@
-"""Settings of a broker under Apache's names: their values, their texts, and files of
-them.
-"""
+"""Settings of a broker under Apache's names: values, texts and files."""
