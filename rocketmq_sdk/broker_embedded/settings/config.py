@@ -1,11 +1,11 @@
-"""Settings of the broker: Apache's names in snake case, Apache's defaults but for the
-few that the documentation lists.
+"""Settings of the broker under Apache's names in snake case.
 
-Three ways lead in: Python (`BrokerConfig(...)`, `with_options`), Apache's properties
-text (`from_properties`) and the request UPDATE_BROKER_CONFIG (`LiveConfig.update`). In
-Python an unknown name is an error; in properties it is kept with a warning, as is a
-name that Apache knows and that has no effect here; one that asks for something refused
-is an error on every way.
+The defaults are Apache's but for the few that the documentation lists. There are three
+ways to set them: Python (`BrokerConfig(...)`, `with_options`), Apache's properties text
+(`from_properties`) and the request UPDATE_BROKER_CONFIG (`LiveConfig.update`). In
+Python an unknown name is an error. In properties it is kept with a warning, as is a
+name that Apache knows and that has no effect here. A setting that asks for something
+refused is always an error.
 """
 
 from __future__ import annotations
@@ -81,8 +81,10 @@ ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "brokerConfigPath", "
 
 
 class BrokerRole(Enum):
-    """The place of a broker among those of its name: a SYNC_MASTER can wait for slaves
-    before it acknowledges, a SLAVE copies its master's log.
+    """The role of a broker among those of its name.
+
+    A SYNC_MASTER can wait for slaves before it acknowledges; a SLAVE copies its
+    master's log.
     """
 
     ASYNC_MASTER = "ASYNC_MASTER"
@@ -115,8 +117,7 @@ def _integer(default: int, low: int = 0, high: int | None = None) -> int:
 
 @attrs.frozen(kw_only=True)
 class BrokerConfig:
-    """What the broker does and how it presents itself; durations in milliseconds as
-    Apache has them.
+    """Settings of the broker; durations are milliseconds, as in Apache's.
 
     Raises `ConfigurationError` for a value out of range.
     """
@@ -126,27 +127,27 @@ class BrokerConfig:
     broker_id: int = _integer(0)
     """0 is the master; a slave has its own number from 1 on."""
     broker_ip1: str | None = attrs.field(default=None, metadata={SETTING: "brokerIP1"})
-    """The host in routes and message ids; None: the host that the asking client
-    dialled.
-    """
+    """The host in routes and message ids; None: the host that the client dialled."""
     broker_ip2: str | None = attrs.field(default=None, metadata={SETTING: "brokerIP2"})
     listen_port: int = _integer(10911, 0, 65535)
     ha_listen_port: int = _integer(0, 0, 65535)
-    """The port for slaves; with 0 a SYNC_MASTER and a master with `totalReplicas` above
-    1 take the port behind their own (any free one when their own was chosen by the
-    system) and other masters have none.
+    """The port for slaves.
+
+    With 0 a SYNC_MASTER and a master with `totalReplicas` above 1 take the port above
+    their own (any free one when the system chose their own), and other masters have
+    none.
     """
     ha_master_address: str | None = None
-    """Where a slave finds its master's port for slaves, as `host:port`; None: as the
-    name server says.
-    """
+    """Its master's port for slaves as `host:port`; None: ask the name server."""
     slave_read_enable: bool = False
-    """Whether consumers may read from a slave, and whether a master sends those there
-    that read what is no longer in memory.
+    """Whether consumers may read from a slave.
+
+    If so, a master sends those to a slave that read what is no longer in memory.
     """
     namesrv_addr: str | None = None
-    """Name servers elsewhere to register at, separated by semicolons; the broker's own
-    one is always told.
+    """Name servers elsewhere to register at, separated by semicolons.
+
+    The name server in the same process always knows the broker.
     """
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
     broker_permission: int = _integer(6, 0, 7)
@@ -177,8 +178,9 @@ class BrokerConfig:
 
     # Under pressure
     broker_fast_failure_enable: bool = True
-    """Whether requests that waited too long are refused with SYSTEM_BUSY; the limits
-    follow.
+    """Whether requests that waited too long are refused with SYSTEM_BUSY.
+
+    The next settings are the limits.
     """
     wait_time_mills_in_send_queue: int = _integer(200)
     wait_time_mills_in_pull_queue: int = _integer(5000)
@@ -202,20 +204,23 @@ class BrokerConfig:
     flush_delay_offset_interval: int = _integer(10_000, 1)
     use_server_side_reset_offset: bool = True
     enable_broadcast_offset_store: bool = True
-    """Whether the broker notes where clients of broadcasting groups pull, for those
-    that come through a proxy.
+    """Whether the broker notes where clients of broadcasting groups pull.
+
+    For clients that come through a proxy.
     """
     broadcast_offset_expire_second: int = _integer(120, 1)
-    """After how many seconds without a pull a client that is gone is forgotten; the
-    next one is for clients that are connected.
+    """Seconds without a pull after which a disconnected client is forgotten.
+
+    The next setting is for connected clients.
     """
     broadcast_offset_expire_max_second: int = _integer(300, 1)
     channel_expired_timeout: int = _integer(120_000, 1)
     enable_register_producer: bool = True
     enable_property_filter: bool = True
     enable_calc_filter_bit_map: bool = False
-    """Whether messages get a bit map of the expressions that they make TRUE, where
-    queues have room for it (`enableConsumeQueueExt`).
+    """Whether messages get a bit map of the expressions that they make TRUE.
+
+    Queues need room for it (`enableConsumeQueueExt`).
     """
     filter_support_retry: bool = False
     """Whether retries are filtered by the expression of their original topic."""
@@ -236,8 +241,9 @@ class BrokerConfig:
 
     # Pop
     enable_pop_buffer_merge: bool = False
-    """Keep checkpoints of pops in memory for some seconds: much less is written, and
-    after a kill the last pops come again.
+    """Keep checkpoints of pops in memory for some seconds.
+
+    Much less is written, and after a kill the last pops come again.
     """
     pop_ck_stay_buffer_time: int = _integer(10_000, 1)
     pop_ck_stay_buffer_time_out: int = _integer(3000, 0)
@@ -273,9 +279,7 @@ class BrokerConfig:
 
     store: StoreConfig = attrs.field(factory=StoreConfig, metadata={SETTING: None})
     extra: Mapping[str, str] = attrs.field(factory=dict, metadata={SETTING: None})
-    """Settings of a properties text without effect here, kept so that GET_BROKER_CONFIG
-    shows them.
-    """
+    """Properties without effect here, kept so that GET_BROKER_CONFIG shows them."""
 
     def __attrs_post_init__(self) -> None:
         if self.broker_id != 0 and not self.is_slave:
@@ -287,18 +291,17 @@ class BrokerConfig:
 
     @classmethod
     def from_properties(cls, text: str) -> tuple[Self, list[str]]:
-        """The settings of a properties text, and a warning for each one that has no
-        effect.
+        """The settings of a properties text, and warnings for those without effect.
 
-        Raises `ConfigurationError` for a bad value and for what is refused.
+        Raises `ConfigurationError` for a bad value and for a refused setting.
         """
         return cls().with_settings(read_properties(text))
 
     def with_settings(self, texts: Mapping[str, str]) -> tuple[Self, list[str]]:
-        """The settings changed by texts under Apache's names, all or none, and the
-        warnings.
+        """The settings changed by texts under Apache's names, and the warnings.
 
-        Raises `ConfigurationError` for a bad value and for what is refused.
+        All are changed or none. Raises `ConfigurationError` for a bad value and for a
+        refused setting.
         """
         own, store = settings_of(type(self)), settings_of(type(self.store))
         kept: dict[str, str] = {}
@@ -323,8 +326,7 @@ class BrokerConfig:
         return attrs.evolve(changed, store=changed_store, extra={**self.extra, **kept}), warnings
 
     def with_options(self, options: Mapping[str, object]) -> Self:
-        """The settings changed by values under Python names, those of the store
-        included.
+        """The settings changed by values under Python names, also the store's.
 
         Raises `ConfigurationError` for a name that does not exist and for a bad value.
         """
@@ -366,9 +368,7 @@ class BrokerConfig:
         return self.broker_role is BrokerRole.SLAVE
 
     def check_role(self) -> None:
-        """Raises `ConfigurationError` when the settings of replication contradict each
-        other.
-        """
+        """Raises `ConfigurationError` for contradicting settings of replication."""
         self.store.check_replicas()
         if self.is_slave and self.broker_id == 0:
             raise ConfigurationError(
@@ -378,9 +378,7 @@ class BrokerConfig:
             split_address(self.ha_master_address)
 
     def delay_levels(self) -> tuple[int, ...]:
-        """The waiting time of each delay level in milliseconds; level 1 is the
-        first.
-        """
+        """The delay of each level in milliseconds; level 1 is the first."""
         return parse_delay_levels(self.store.message_delay_level)
 
     def black_list(self) -> frozenset[str]:
@@ -395,11 +393,9 @@ def _optional(name: str, text: str) -> str:
 
 
 class LiveConfig:
-    """The settings in force, which administration requests can change while the broker
-    runs (`Configuration`).
+    """The settings in force; requests can change them at run time (`Configuration`).
 
-    Whoever needs to act on a change appends to `on_change`; it is called with the old
-    and the new settings.
+    Callbacks in `on_change` are called with the old and the new settings.
     """
 
     __slots__ = ("current", "data_version", "on_change")

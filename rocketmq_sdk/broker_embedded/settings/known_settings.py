@@ -1,9 +1,8 @@
-"""The names of all settings of Apache RocketMQ 5.4.0's broker, and those that ask for
-what this broker refuses.
+"""All setting names of Apache's 5.4.0 broker, and the settings refused here.
 
-The names come out of a 5.4.0 broker's own answer to GET_BROKER_CONFIG, with the few
-that it keeps to itself added. A setting whose name is in this list and that is no
-attribute of `BrokerConfig` or `StoreConfig` is known without effect.
+The names come from a 5.4.0 broker's own answer to GET_BROKER_CONFIG, with the few that
+it keeps to itself added. A name that is in this list and is no attribute of
+`BrokerConfig` or `StoreConfig` is known without effect.
 """
 
 from __future__ import annotations

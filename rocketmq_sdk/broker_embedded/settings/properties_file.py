@@ -1,5 +1,4 @@
-"""The text form of Java's `Properties`, as configuration files and configuration
-requests of brokers and name servers hold it.
+"""The text form of Java's `Properties`: configuration files and requests.
 
 Lines `key=value`, `key: value` or `key value`; `#` and `!` begin a comment; a line that
 ends with an odd number of backslashes goes on in the next one; backslash escapes
@@ -33,8 +32,9 @@ def read_properties(text: str) -> dict[str, str]:
 
 
 def write_properties(settings: Mapping[str, str]) -> str:
-    """Lines `key=value` in the given order, each ended by a line feed, without escapes
-    (`MixAll.properties2String`).
+    """Lines `key=value` in the given order, unescaped (`MixAll.properties2String`).
+
+    Each line ends with a line feed.
     """
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
@@ -59,8 +59,10 @@ def _logical_lines(text: str) -> list[str]:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Key and value: the key ends at the first unescaped `=`, `:` or blank; one
-    separator and the blanks around it are dropped.
+    """Key and value of a line.
+
+    The key ends at the first unescaped `=`, `:` or blank; one separator and the blanks
+    around it are dropped.
     """
     end = 0
     while end < len(line) and line[end] not in "=:" + _BLANK:

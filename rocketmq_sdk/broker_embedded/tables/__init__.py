@@ -1,3 +1,1 @@
-"""What a broker keeps of topics, groups and offsets, each in a file of its own below
-`config/`.
-"""
+"""Tables of topics, groups and offsets, each in its own file below `config/`."""

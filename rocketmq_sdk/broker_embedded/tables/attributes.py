@@ -1,5 +1,6 @@
-"""Attributes of topics and groups, and the request syntax `+key=value,-key`
-(`AttributeParser`, `AttributeUtil`, `TopicAttributes`).
+"""Attributes of topics and groups, and the request syntax `+key=value,-key`.
+
+`AttributeParser`, `AttributeUtil` and `TopicAttributes` of Apache.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ _LONG_MAX: Final = 0x7FFFFFFFFFFFFFFF
 
 
 class AttributeKind(NamedTuple):
-    """One attribute: a check that tells what is wrong with a value, and whether it can
-    be changed once the topic exists.
+    """One attribute: how its value is checked, and whether it can be changed later.
+
+    The check returns what is wrong with a value.
     """
 
     problem: Callable[[str], str | None]
@@ -63,8 +65,7 @@ GROUP_ATTRIBUTES: Final[dict[str, AttributeKind]] = {
 
 
 def parse_attributes(text: str | None) -> dict[str, str]:
-    """The changes that a request's text asks for: `+key` to value, `-key` to an empty
-    text.
+    """The changes of a request's text: `+key` to its value, `-key` to an empty text.
 
     Raises `ConfigurationError` for a text of another form.
     """

@@ -41,8 +41,9 @@ READ_BIT: Final = 2
 
 
 class GroupManager(WrittenTable[SubscriptionGroupConfig]):
-    """Consumer groups by name, what is forbidden to them, and the version of both. Not
-    safe for use from several threads.
+    """Consumer groups by name, their forbidden topics, and the version of both.
+
+    Not safe for use from several threads.
     """
 
     def __init__(self, config_file: TableFile | None, config: LiveConfig, clock: Clock) -> None:
@@ -81,8 +82,9 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
         self.data_version = wrapper.data_version or self.data_version
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group, made with defaults where the settings allow it; None for a name
-        that is not legal or where they do not.
+        """The group, made with defaults where the settings allow it.
+
+        None for a name that is not legal, or for a missing group that may not be made.
         """
         existing = self._table.get(group)
         if existing is not None:
@@ -106,10 +108,10 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
         return self._table
 
     def update(self, requested: SubscriptionGroupConfig) -> None:
-        """Create or change a group; the attributes of `requested` are changes in
-        request syntax.
+        """Create or change a group.
 
-        Raises `ConfigurationError` for attributes that are not acceptable.
+        The attributes of `requested` are changes in request syntax. Raises
+        `ConfigurationError` for attributes that are not acceptable.
         """
         self.update_all((requested,))
 
@@ -138,9 +140,7 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
         forbidden: Mapping[str, dict[str, int]],
         version: DataVersion,
     ) -> None:
-        """Become the copy of a master's table. Raises `StoreError`; nothing is changed
-        then.
-        """
+        """Become the copy of a master's table; on `StoreError` nothing changes."""
         with self.together():
             self._replace_all(table, version)
             for group in self.forbidden.keys() | forbidden.keys():

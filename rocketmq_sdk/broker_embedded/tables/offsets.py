@@ -64,9 +64,7 @@ class ConsumerOffsetManager:
         """Called before the offsets are taken, to commit what is known only now."""
 
     def load(self) -> None:
-        """Read the file. Raises `FieldError` when it holds something else than a table
-        of offsets.
-        """
+        """Read the file. Raises `FieldError` when it holds no table of offsets."""
         found = self._file.load()
         if found is None:
             return
@@ -75,11 +73,11 @@ class ConsumerOffsetManager:
         self.data_version = wrapper.data_version or DataVersion()
 
     def limit(self, end_of: Callable[[str, int], int]) -> None:
-        """Bring back offsets that lie behind the end of their queue; `end_of` gives it
-        for a topic and a queue.
+        """Cut offsets to the ends of their queues.
 
-        For the time after a power cut, which may have taken messages whose consumption
-        is written down: what comes in their place is new.
+        `end_of` gives the end for a topic and a queue. A power cut may have taken
+        messages whose consumption is on disk; the messages that come in their place are
+        new.
         """
         for key, offsets in self._table.items():
             topic, group = _split(key)
@@ -138,18 +136,14 @@ class ConsumerOffsetManager:
             self.data_version = self.data_version.next(self._clock.now_ms())
 
     def take_over(self, wrapper: ConsumerOffsetSerializeWrapper) -> None:
-        """Put the offsets of a master over the own ones; what it does not hold
-        stays.
-        """
+        """Overwrite the offsets with a master's; others stay."""
         for key, offsets in wrapper.offset_table.items():
             self._table[key] = dict(offsets)
         self.data_version = wrapper.data_version or self.data_version
         self.dirty = True
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """The offset where consumption goes on: a pending reset, else the committed
-        one, else -1.
-        """
+        """Where consumption goes on: a pending reset, the committed offset, or -1."""
         key = f"{topic}@{group}"
         if self._resets:
             reset = self._resets.get(key, _EMPTY).get(queue_id)
@@ -158,9 +152,7 @@ class ConsumerOffsetManager:
         return self._table.get(key, _EMPTY).get(queue_id, NONE)
 
     def offsets_of(self, group: str, topic: str) -> Mapping[int, int]:
-        """The committed offsets of a group in a topic by queue id; empty when there are
-        none.
-        """
+        """A group's committed offsets in a topic, by queue id; may be empty."""
         return dict(self._table.get(f"{topic}@{group}", _EMPTY))
 
     def assign_reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -173,9 +165,7 @@ class ConsumerOffsetManager:
         return bool(self._resets) and queue_id in self._resets.get(f"{topic}@{group}", _EMPTY)
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The offset of a pending reset, which is forgotten by that; None when there is
-        none.
-        """
+        """Take and forget the offset of a pending reset; None when there is none."""
         if not self._resets:
             return None
         key = f"{topic}@{group}"
@@ -196,9 +186,7 @@ class ConsumerOffsetManager:
         offsets[queue_id] = offset
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int:
-        """Where the next pull of the queue will start as far as the last answer said;
-        -1 when none was given.
-        """
+        """Where the next pull of the queue will start by the last answer, or -1."""
         return self._pulled.get(f"{topic}@{group}", _EMPTY).get(queue_id, NONE)
 
     def topics_of(self, group: str) -> set[str]:
@@ -223,8 +211,9 @@ class ConsumerOffsetManager:
     def min_offsets_in_all_groups(
         self, topic: str, filter_groups: frozenset[str] = frozenset()
     ) -> dict[int, int]:
-        """The lowest offset in each queue of a topic; the offsets of `filter_groups`
-        are deleted, as Apache does it.
+        """The lowest offset in each queue of a topic.
+
+        The offsets of `filter_groups` are deleted, as Apache does it.
         """
         lowest: dict[int, int] = {}
         for group in filter_groups:

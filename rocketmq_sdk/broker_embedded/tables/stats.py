@@ -1,10 +1,9 @@
-"""What the broker counts (`BrokerStatsManager` of Apache RocketMQ 5.4.0): sums by queue
-and group, and their last minute, hour and day.
+"""Counters by queue and group: total, last minute, hour and day.
 
-Counting happens on the way of every message, hence plain slots and one look-up. Windows
-cost nothing between the looks: `tick` counts steps of ten seconds, and a sum notes its
-own past only when it is touched in a later step than before, which is exact, because
-nothing changed in between.
+`BrokerStatsManager` of Apache RocketMQ 5.4.0. Every message is counted, hence plain
+slots and one look-up. Windows cost nothing between reads: `tick` counts steps of ten
+seconds, and a sum samples its own past only when it is touched in a later step than
+before. That is exact, because nothing changed in between.
 """
 
 from __future__ import annotations
@@ -26,8 +25,9 @@ _POINTS: Final = (7, 7, 25)
 
 
 class Window(NamedTuple):
-    """What was counted between the first and the last sample of a window, which are
-    `seconds` apart.
+    """The counts between the first and the last sample of a window.
+
+    The samples are `seconds` apart.
     """
 
     times: int
@@ -70,9 +70,7 @@ class Counts:
         self.bytes += size
 
     def _catch_up(self, tick: int) -> None:
-        """Take the samples that fell due since the last touch; nothing was counted in
-        that time.
-        """
+        """Take the samples due since the last touch; nothing was counted meanwhile."""
         for step, most, samples in zip(_STEPS, _POINTS, self._samples, strict=True):
             last = tick - tick % step
             first = max(self._tick - self._tick % step + step, last - (most - 1) * step)
@@ -99,8 +97,9 @@ class DayStart(NamedTuple):
 
 
 class GroupAction(IntEnum):
-    """What a group does with messages besides getting them: send them back, acknowledge
-    them, take them out with a checkpoint.
+    """What a group does with messages besides getting them.
+
+    It sends them back, acknowledges them, or takes them out with a checkpoint.
     """
 
     SEND_BACK = 0
@@ -109,9 +108,7 @@ class GroupAction(IntEnum):
 
 
 class GroupCounts:
-    """What one group did with one topic: what it got from each queue, and what else it
-    did with messages.
-    """
+    """One group's counts for one topic: gets by queue, and other actions."""
 
     __slots__ = ("actions", "queues")
 
@@ -139,9 +136,7 @@ class GroupCounts:
 
 
 class BrokerStats:
-    """All counters. Whoever owns the broker's periodic work calls `advance` every
-    `TICK_SECONDS` seconds.
-    """
+    """All counters. `advance` must be called every `TICK_SECONDS` seconds."""
 
     __slots__ = (
         "_day",
@@ -161,9 +156,7 @@ class BrokerStats:
         self.tick = 0
         self._day: int | None = None
         self.mornings = (DayStart(0, 0), DayStart(0, 0))
-        """The totals when yesterday and when today began, 0 for days before the
-        start.
-        """
+        """The totals when yesterday and today began; 0 for days before the start."""
         self.put_times = 0
         self.put_messages = 0
         self.put_failed = 0
@@ -250,8 +243,9 @@ class BrokerStats:
         return window.messages / window.seconds if window.seconds else 0.0
 
     def find(self, name: str, key: str) -> tuple[Window, Window, Window, str] | None:
-        """Minute, hour and day of one of Apache's items, and which member of them it is
-        about; None when nothing was counted under the key.
+        """Minute, hour and day of one of Apache's items, and the member that it means.
+
+        None when nothing was counted under the key.
         """
         item = _ITEMS.get(name)
         if item is None:
@@ -342,8 +336,9 @@ _ITEMS: Final[Mapping[str, tuple[_Select, str]]] = {
     "BROKER_ACK_NUMS": (lambda stats, _key: stats._all_groups(GroupAction.ACKNOWLEDGE), "messages"),
     "BROKER_CK_NUMS": (lambda stats, _key: stats._all_groups(GroupAction.CHECK_OUT), "messages"),
 }
-"""Where the counters of Apache's items are, by name, and which of their members is
-meant. Latencies and commercial items are not counted.
+"""The counters of Apache's items by name, and the member that each means.
+
+Latencies and commercial items are not counted.
 """
 
 

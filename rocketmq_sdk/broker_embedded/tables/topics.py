@@ -69,8 +69,9 @@ _CLUSTER_QUEUES: Final = 16
 
 
 def system_topics(config: BrokerConfig) -> list[TopicConfig]:
-    """The topics that a broker makes for itself at each start
-    (`TopicConfigManager.init`).
+    """The system topics that a broker makes at each start.
+
+    `TopicConfigManager.init` of Apache.
     """
 
     def topic(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
@@ -107,8 +108,9 @@ def system_topics(config: BrokerConfig) -> list[TopicConfig]:
 
 
 class TopicManager(WrittenTable[TopicConfig]):
-    """Topics by name, with the version that name servers compare. Not safe for use from
-    several threads.
+    """Topics by name, with the version that name servers compare.
+
+    Not safe for use from several threads.
     """
 
     def __init__(
@@ -128,9 +130,7 @@ class TopicManager(WrittenTable[TopicConfig]):
         )
         self._config = config
         self.on_change = on_change
-        """Called with each topic that was created or changed, after the file was
-        written.
-        """
+        """Called with each created or changed topic, after the file was written."""
         self._to_tell: list[TopicConfig] = []
         self._mapping_version = self.data_version
         self._system = SYSTEM_TOPICS | self._table.keys()
@@ -170,22 +170,22 @@ class TopicManager(WrittenTable[TopicConfig]):
         return self._table
 
     def is_system(self, topic: str) -> bool:
-        """Whether the topic belongs to the broker: neither created, changed nor deleted
-        by requests.
+        """Whether the topic is the broker's own; requests cannot change such topics.
+
+        Nor can they create or delete them.
         """
         return topic in self._system or is_system_topic(topic)
 
     def system_names(self) -> list[str]:
-        """The names of the static system topics and of this broker's own ones,
-        sorted.
-        """
+        """The static system topics and this broker's own ones, sorted."""
         return sorted(self._system)
 
     def create_on_send(
         self, topic: str, default_topic: str, default_queue_nums: int, sys_flag: int = 0
     ) -> TopicConfig | None:
-        """The topic for a send: the existing one, or one made after a default topic
-        that can be inherited from, or None.
+        """The topic for a send; None when there is none and none may be made.
+
+        A new one is made after a default topic that can be inherited from.
         """
         existing = self._table.get(topic)
         if existing is not None:
@@ -213,9 +213,7 @@ class TopicManager(WrittenTable[TopicConfig]):
     def create_retry(
         self, topic: str, queue_nums: int = 1, perm: int = READ_WRITE, sys_flag: int = 0
     ) -> TopicConfig:
-        """A topic that the broker needs for a group (retry, dead letter): the existing
-        one, or a new one.
-        """
+        """A group's retry or dead letter topic; made when missing."""
         existing = self._table.get(topic)
         if existing is not None:
             return existing
@@ -224,10 +222,10 @@ class TopicManager(WrittenTable[TopicConfig]):
         return created
 
     def update(self, requested: TopicConfig) -> bool:
-        """Create or change a topic; the attributes of `requested` are changes in
-        request syntax. False when nothing was different.
+        """Create or change a topic; False when nothing was different.
 
-        Raises `ConfigurationError` for attributes that are not acceptable.
+        The attributes of `requested` are changes in request syntax. Raises
+        `ConfigurationError` for attributes that are not acceptable.
         """
         if requested == self._table.get(requested.topic_name):
             return False
@@ -235,8 +233,9 @@ class TopicManager(WrittenTable[TopicConfig]):
         return True
 
     def altered_attributes(self, requested: TopicConfig) -> dict[str, str]:
-        """The attributes that a topic would have after a request. Raises
-        `ConfigurationError` when they are not acceptable.
+        """The attributes that a topic would have after a request.
+
+        Raises `ConfigurationError` when they are not acceptable.
         """
         existing = self._table.get(requested.topic_name)
         current = existing.attributes if existing is not None else {}
@@ -251,15 +250,17 @@ class TopicManager(WrittenTable[TopicConfig]):
             self._to_tell.append(topic)
 
     def replace(self, table: Mapping[str, TopicConfig], version: DataVersion) -> None:
-        """Become the copy of a master's table; nobody is told. Raises `StoreError`;
-        nothing is changed then.
+        """Become the copy of a master's table; on `StoreError` nothing changes.
+
+        `on_change` is not called.
         """
         with self.together():
             self._replace_all(table, version)
 
     def set_order(self, topic: str) -> None:
-        """Mark a topic as ordered, as a name server's order configuration asks for;
-        never taken back.
+        """Mark a topic as ordered, by a name server's order configuration.
+
+        The mark is never removed.
         """
         existing = self._table.get(topic)
         if existing is not None and not existing.order:
@@ -275,11 +276,10 @@ class TopicManager(WrittenTable[TopicConfig]):
         return True
 
     def renew_version(self) -> None:
-        """Count a change that is not one of the table, such as the broker's own
-        permission, so that name servers take the table anew.
+        """Count a change outside of the table, such as the broker's own permission.
 
-        The version counts even when it cannot be written now; the next change writes
-        it.
+        Name servers then take the table anew. The version counts even when it cannot be
+        written now; the next change writes it.
         """
         self.data_version = self.data_version.next(self._clock.now_ms())
         try:

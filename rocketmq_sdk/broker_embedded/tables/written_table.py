@@ -1,9 +1,8 @@
-"""What the tables of topics and of groups have in common: a change is in the file, or
-it is not in the table (`ConfigManager`).
+"""Base of the tables of topics and groups: a change is written or undone.
 
-Apache changes its table, fails to write, logs that and goes on with what a restart
-forgets. Here a change whose write fails is undone and raises, so that nothing can be
-acknowledged on the strength of it; whoever wanted it tries again.
+Apache (`ConfigManager`) changes its table, fails to write, logs that and goes on with
+what a restart forgets. Here a change whose write fails is undone and raises, so that
+nothing is acknowledged that depends on it; the caller tries again.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ Value = TypeVar("Value")
 
 
 class WrittenTable(ABC, Generic[Value]):
-    """Values by name, the version that others compare, and the file that holds both.
+    """Values by name, the version that others compare, and the file of both.
+
     Not safe for use from several threads.
     """
 
@@ -56,11 +56,11 @@ class WrittenTable(ABC, Generic[Value]):
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """What changes in the block is written once, at its end. For synchronous
-        blocks; one in another counts as part of it.
+        """Write all changes of the block once, at its end.
 
-        Raises `StoreError` when the file cannot be written. Then, and when the block
-        raises, nothing of it has happened.
+        For synchronous blocks; an inner block counts as part of the outer one. Raises
+        `StoreError` when the file cannot be written. Then, and when the block raises,
+        all its changes are undone.
         """
         if self._together:
             yield
@@ -89,9 +89,7 @@ class WrittenTable(ABC, Generic[Value]):
                 table[name] = before
 
     def _swap(self, table: dict[str, Any], name: str, value: object | None) -> None:
-        """Put a value under a name, None for none, in one of this object's tables;
-        within `together`.
-        """
+        """Set or remove (None) a value in one of the tables; within `together`."""
         self._undo.append((table, name, table.get(name)))
         if value is None:
             table.pop(name, None)
@@ -114,9 +112,7 @@ class WrittenTable(ABC, Generic[Value]):
         self._changed = True
 
     def _change(self, name: str, value: Value | None) -> None:
-        """Put one value, None to remove it, and write the file. Raises `StoreError`;
-        nothing is changed then.
-        """
+        """Set or remove (None) one value and write; on `StoreError` nothing changes."""
         with self.together():
             self._swap(self._table, name, value)
             self._count_change()
