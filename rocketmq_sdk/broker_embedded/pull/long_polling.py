@@ -35,8 +35,10 @@ logger = logging.getLogger(__name__)
 Rerun = Callable[["HeldPull"], "Command | Callable[[], Awaitable[Command | None]] | None"]
 DEFAULT_LIMIT: Final = 100_000
 LONGEST_HOLD_MS: Final = 600_000
-"""How long any request may wait, whatever it asks for: the time after which Apache
-forgets waiting pops (`popPollingMapExpireTimeSeconds`); clients ask for 15 to 30 s.
+"""Longest wait of any request, in seconds.
+
+It is the time after which Apache forgets waiting pops
+(`popPollingMapExpireTimeSeconds`); clients ask for 15 to 30 s.
 """
 UNSENT_MAX: Final = 8 * 1024 * 1024
 """Unsent answer bytes above which a peer's held pulls are answered empty."""
@@ -45,11 +47,11 @@ _SLACK: Final = 64
 
 
 class HeldPull:
-    """One pull that waits. `message_filter` is None when every message matches;
-    `deadline` is monotonic seconds.
+    """One pull that waits.
 
-    Of the request only what an answer needs is kept (opaque, flag, encoding): its body
-    and fields go. `header` is what it is run again by.
+    `message_filter` is None when every message matches; `deadline` is monotonic
+    seconds. Of the request only what an answer needs is kept (opaque, flag, encoding),
+    not its body and fields. `header` is what it is run again by.
     """
 
     __slots__ = (

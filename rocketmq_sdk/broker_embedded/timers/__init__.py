@@ -1,3 +1,1 @@
-"""Timers: the wheel, its log and checkpoint in Apache's bytes, and what happens to a
-message on its way through them.
-"""
+"""Timers: wheel, log and checkpoint in Apache's bytes, and delivery when due."""

@@ -91,22 +91,23 @@ class Intake:
         self._clock = clock
 
     def put(self, message: MessageToStore) -> PutResult:
-        """Store a message, in the schedule topic when it has a delay level, in the
-        timer topic when it has a moment that is to come.
+        """Store a message where it belongs.
+
+        In the schedule topic when it has a delay level, in the timer topic when its
+        delivery time lies ahead.
         """
         return self.prepare(message) or self._put(message)
 
     def put_at(self, message: MessageToStore, deliver_ms: int, now_ms: int) -> PutResult:
-        """`put` of a message of the broker's own whose only delay is the property
-        TIMER_DELIVER_MS with this moment.
+        """`put` of the broker's own message, with the delivery time `deliver_ms`.
+
+        The property TIMER_DELIVER_MS is its only delay.
         """
         refused = self._hold_until(message, deliver_ms, now_ms)
         return self._put(message) if refused is None else PutResult(refused)
 
     def prepare(self, message: MessageToStore) -> PutResult | None:
-        """Everything of `put` but the append; a result only when the message cannot be
-        stored.
-        """
+        """Everything of `put` but the append; returns the refusal, or None."""
         if len(message.topic) > MAX_TOPIC_LENGTH and (
             len(message.topic) > _MAX_STORED_TOPIC or not message.topic.startswith(RETRY_PREFIX)
         ):
@@ -155,8 +156,9 @@ class Intake:
         return result
 
     def _delay(self, message: MessageToStore) -> PutStatus | None:
-        """Send a message to where it has to wait, if it has to; the status of one that
-        cannot be taken.
+        """Move a message with a delay to the topic where it waits.
+
+        Returns the status of one that cannot be taken.
         """
         level = delay_level(message.properties)
         if level > 0:
@@ -192,8 +194,9 @@ class Intake:
         return None
 
     def _is_congested(self, out_ms: int, limit: int) -> bool:
-        """Above the limit of a slot more and more messages are refused, above twice the
-        limit all (`TimerMessageStore.isReject`).
+        """Whether a slot of the wheel is too full (`TimerMessageStore.isReject`).
+
+        Above its limit more and more messages are refused, above twice the limit all.
         """
         if limit >= _NO_LIMIT:
             return False
@@ -271,8 +274,9 @@ def delay_level(text: str) -> int:
 
 
 def redirect_to_level(message: MessageToStore, level: int) -> None:
-    """Send a message to the queue of a delay level; the store adds the level's time to
-    its store time in the queue unit.
+    """Move a message to the queue of a delay level.
+
+    The store adds the level's time to its store time in the queue unit.
     """
     text = message.properties
     if property_in_text(text, DELAY) != str(level):

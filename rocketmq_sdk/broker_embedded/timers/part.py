@@ -76,9 +76,7 @@ class TimerPart(Part):
         )
 
     def saved_tables(self) -> Iterable[SavedTable]:
-        """Progress of the delay levels, and of timers, which save theirs as they
-        change.
-        """
+        """Progress of the delay levels and of timers; timers save as they change."""
         config = self._core.config
         delays = SavedTable(
             "delay offsets",

@@ -1,9 +1,8 @@
-"""RECALL_MESSAGE (370): take back a message that waits for its time
-(`RecallMessageProcessor`).
+"""RECALL_MESSAGE (370): recall a message before its time.
 
-What is stored is a message for the same slot of the timer wheel that names the other
-one by its unique key; both are dropped when the slot is due. So SUCCESS says that this
-was stored, not that a message was found.
+`RecallMessageProcessor` of Apache. What is stored is a message for the same slot of the
+timer wheel that names the other one by its unique key; both are dropped when the slot
+is due. So SUCCESS means that this was stored, not that a message was found.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Delay levels: messages that wait in the schedule topic until their time has come
-(`ScheduleMessageService`).
+"""Delay levels: delivers messages of the schedule topic when they are due.
 
-Each level has a queue in which messages are due in the order in which they came. One
-task sleeps until the next due message of all levels, where Apache looks at every level
-each 100 ms; a message that arrives in an empty queue wakes it. A put that fails is
-tried again until it succeeds, and the level waits for it; a message that no store would
-take is named in the log and skipped, where Apache's level waits for ever.
+`ScheduleMessageService` of Apache. Each level has a queue whose messages are due in the
+order in which they came. One task sleeps until the next due message of all levels,
+where Apache looks at every level each 100 ms; a message that arrives in an empty queue
+wakes it. A put that fails is tried again until it succeeds, and the level waits for it.
+A message that no store would take is named in the log and skipped, where Apache's level
+waits for ever.
 
 How far each level was delivered is kept in `delayOffset.json`, which is written some
 seconds late: after a crash the last deliveries happen again.
@@ -43,15 +43,14 @@ RETRY_MS: Final = 100
 """How long a level waits after a put that failed."""
 _SLICE: Final = 64
 _FOREVER: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
-"""What a put that is tried again would say again; the messages behind it do not wait
-for that.
+"""Failures of a put that another try would meet again.
+
+The messages behind it do not wait.
 """
 
 
 class ScheduleService:
-    """Delivers delayed messages. `on_arrival` belongs into the store's list of
-    listeners.
-    """
+    """Delivers delayed messages; add `on_arrival` to the store's listeners."""
 
     __slots__ = (
         "_clock",
@@ -91,8 +90,9 @@ class ScheduleService:
         self.dirty = False
 
     def load(self) -> None:
-        """Read the file, bring its offsets into the range of their queues and look at
-        the head of each queue; the store is open.
+        """Read the file and look at the head of each queue; the store is open.
+
+        Offsets are brought into the range of their queues.
         """
         found = self._file.load()
         if found is not None:
@@ -121,15 +121,14 @@ class ScheduleService:
                 raise
 
     def wrapper(self) -> DelayOffsetSerializeWrapper:
-        """How far each level was delivered, as the file and GET_ALL_DELAY_OFFSET hold
-        it.
+        """How far each level was delivered, as the file has it.
+
+        GET_ALL_DELAY_OFFSET answers the same.
         """
         return DelayOffsetSerializeWrapper(dict(self._offsets), self.data_version)
 
     def take_over(self, wrapper: DelayOffsetSerializeWrapper) -> None:
-        """Remember how far a master delivered; for a slave, where nothing is
-        delivered.
-        """
+        """Remember how far a master delivered; for a slave, which delivers nothing."""
         if wrapper.offset_table != self._offsets:
             self._offsets = dict(wrapper.offset_table)
             self.data_version = wrapper.data_version or DataVersion()
@@ -144,9 +143,7 @@ class ScheduleService:
         return self._due[0][0] if self._due else None
 
     def on_arrival(self, arrival: Arrival) -> None:
-        """A message has arrived; in the schedule topic it may be the next one that is
-        due.
-        """
+        """A message arrived; in the schedule topic it may be the next one due."""
         if arrival.topic != SCHEDULE_TOPIC:
             return
         level = arrival.queue_id + 1
@@ -201,9 +198,7 @@ class ScheduleService:
             self._sleeping_until = 0
 
     def _deliver(self, level: int, now: int) -> None:
-        """Deliver what is due in a level, at most a slice of it, and remember what
-        comes next.
-        """
+        """Deliver at most a slice of what is due in a level; remember what is next."""
         queue_id = level - 1
         for _ in range(_SLICE):
             offset = self._offsets.get(level, 0)
@@ -233,8 +228,9 @@ class ScheduleService:
             self.data_version = self.data_version.next(self._clock.now_ms())
 
     def _deliver_one(self, physical_offset: int, size: int) -> bool:
-        """Put one message where it belongs; False when it has to be tried again. What
-        cannot be read is skipped.
+        """Put one message where it belongs; False to try it again.
+
+        An unreadable message is skipped.
         """
         record = self._store.record_at(physical_offset, size)
         if record is None:
@@ -276,8 +272,7 @@ class ScheduleService:
 
 
 def _rebuild(waiting: ReceivedMessage) -> MessageToStore:
-    """The message as it was before it was delayed; its properties keep the traces of
-    the delay, as with Apache.
+    """The message before its delay; its properties keep traces, as with Apache.
 
     Raises `ValueError` when they do not say where it belongs.
     """

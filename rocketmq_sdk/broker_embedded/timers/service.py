@@ -1,11 +1,11 @@
-"""The timer service (the threads of `TimerMessageStore` of Apache RocketMQ 5.4.0): who
-waits in the timer topic goes into the wheel, and out in time.
+"""Moves messages from the timer topic into the wheel; delivers them when due.
 
-A message that arrives goes into the wheel at once. One task sleeps until the earliest
-slot is over and delivers its messages in the order in which they came, a few at a time
-so that others have their turn; a put that fails is tried again until it succeeds.
-Another task makes log, wheel and checkpoint durable about a second after something
-changed. Neither does anything before the first timer.
+The threads of `TimerMessageStore` of Apache RocketMQ 5.4.0. A message that arrives goes
+into the wheel at once. One task sleeps until the earliest slot is over and delivers its
+messages in the order in which they came, a few at a time so that others have their
+turn; a put that fails is tried again until it succeeds. Another task makes log, wheel
+and checkpoint durable about a second after something changed. Neither does anything
+before the first timer.
 
 A crash loses no timer. What was delivered since the last checkpoint is delivered again.
 """
@@ -87,15 +87,17 @@ class Recalls:
         return key is not None
 
     def without_effect(self) -> list[str]:
-        """The real topics of those that found nothing to take back: they were counted
-        off the topic's timers.
+        """The real topics of recalls that found nothing.
+
+        Each was subtracted from the topic's timers.
         """
         return [topic for key, topic in self._topics.items() if key not in self._found]
 
 
 class TimerService:
-    """Owner of the timers of one store. `on_arrival` belongs into the store's list of
-    listeners, `run` into a task.
+    """Owns the timers of one store.
+
+    Add `on_arrival` to the store's list of listeners; run `run` in a task.
     """
 
     def __init__(self, store: MessageStore, metrics_file: ConfigFile, clock: Clock) -> None:
@@ -133,16 +135,18 @@ class TimerService:
         return max(0, self._store.max_offset(TIMER_TOPIC, 0) - self.timers.next_offset)
 
     def checkpoint(self) -> TimerCheckpoint:
-        """How far timers were served for good: of what is behind it, a power cut may
-        lose that it was served.
+        """How far timers were served durably.
+
+        A power cut may lose that anything behind it was served.
         """
         return self.timers.checkpoint if self._durable else self.timers.current_checkpoint()
 
     # --- entering
 
     def on_arrival(self, arrival: Arrival) -> None:
-        """A message has arrived; one of the timer topic goes into the wheel, unless
-        others are in front of it or it is due.
+        """A message arrived; a timer goes into the wheel at once.
+
+        Unless it is due already or others wait in front of it.
         """
         if arrival.topic != TIMER_TOPIC or arrival.queue_id:
             return
@@ -170,9 +174,7 @@ class TimerService:
                 self._wake.set()
 
     async def _catch_up(self) -> None:
-        """Look at the messages of the timer topic that arrived while this service was
-        away or busy.
-        """
+        """Read the timer messages that arrived while this service was away or busy."""
         store, timers = self._store, self.timers
         turn = 0
         while self._enqueues:
@@ -193,8 +195,9 @@ class TimerService:
             await self._enter(offset)
 
     async def _enter(self, offset: int) -> bool:
-        """Put a message of the timer topic into its slot, or where it belongs when that
-        is over; False when its slot is not free yet.
+        """Put a timer message into its slot, or deliver it when that is over.
+
+        False when its slot is not free yet.
         """
         unit = self._store.queue_unit(TIMER_TOPIC, 0, offset)
         found = None if unit is None else self._read(unit[0], unit[1])
@@ -221,8 +224,9 @@ class TimerService:
 
     @staticmethod
     def _decoded(physical_offset: int, record: bytes | None) -> Found | None:
-        """A message of the timer topic and the text of its properties; None (and a line
-        in the log) when there is none.
+        """A timer message and its property text; None if unreadable.
+
+        That is logged.
         """
         if record is None:
             logger.error("the timer message at %d cannot be read; it is skipped", physical_offset)
@@ -277,8 +281,9 @@ class TimerService:
             self._sleeping_until = 0
 
     async def _work(self) -> int:
-        """Enter what arrived and deliver what is due; gives the next slot. Raises
-        `StoreError` when something cannot be read.
+        """Enter what arrived and deliver what is due; returns the next slot.
+
+        Raises `StoreError` when something cannot be read.
         """
         while True:
             await self._catch_up()
@@ -300,8 +305,9 @@ class TimerService:
             await self._deliver_slot(first)
 
     async def _deliver_slot(self, time: int) -> None:
-        """Deliver the messages of the earliest slot: first those that take others back,
-        then the others in the order in which they came.
+        """Deliver the messages of the earliest slot.
+
+        First the recalls, then the others in the order in which they came.
         """
         normal, recalls = array("q"), Recalls()
         for count, (position, record) in enumerate(self.timers.chain(time)):
@@ -322,8 +328,9 @@ class TimerService:
         self._changed.set()
 
     async def _deliver_some(self, time: int, positions: array[int], recalls: Recalls) -> None:
-        """Deliver the messages of some records; one that cannot be stored now is tried
-        again before the others go on.
+        """Deliver the messages of some records.
+
+        One that cannot be stored now is tried again before the others go on.
         """
         records = [
             record
@@ -346,8 +353,9 @@ class TimerService:
         recalls: Recalls,
         start: int,
     ) -> int:
-        """Deliver from an index on until a put fails; gives the index to go on with.
-        What is put here is written as one.
+        """Deliver from an index on until a put fails; returns the index to go on with.
+
+        All puts are one write.
         """
         store = self._store
         store.begin()
@@ -400,8 +408,9 @@ class TimerService:
         ]
 
     def _is_early(self, text: str, time: int) -> bool:
-        """Whether a message is in a slot before its own, which only damage can bring
-        about; it gets another turn.
+        """Whether a message is in a slot before its own; it gets another turn.
+
+        Only damage can bring this about.
         """
         try:
             return out_time(text) >= time + self.timers.precision_ms
@@ -409,8 +418,9 @@ class TimerService:
             return False
 
     def _deliver(self, message: ReceivedMessage, text: str, enqueued_ms: int) -> bool:
-        """Store a message in its real topic; False when that has to be tried again. One
-        that cannot be stored is told in the log and skipped.
+        """Store a message in its real topic; False to try it again.
+
+        A message that no store would take is logged and skipped.
         """
         if is_deletion(text):
             logger.warning(
@@ -440,8 +450,9 @@ class TimerService:
         )
 
     def _offer(self, message: MessageToStore, bare: str) -> bool:
-        """Put a message; False when that has to be tried again. `bare` is the text that
-        was stored before, for one that has become too long.
+        """Put a message; False to try it again.
+
+        `bare` is the text that was stored before, for one that has become too long.
         """
         result = self._store.put(message)
         if result.status in _FOREVER and message.properties != bare:
@@ -476,8 +487,9 @@ class TimerService:
             await self.persist()
 
     async def persist(self) -> None:
-        """Make log, wheel and checkpoint durable, when something changed; a failure is
-        told in the log and tried again later.
+        """Make changed log, wheel and checkpoint durable.
+
+        A failure is logged and tried again later.
         """
         if not self._durable:
             return
@@ -539,9 +551,7 @@ class TimerService:
                 raise
 
     async def take_over_metrics(self, wrapper: TimerMetricsSerializeWrapper) -> None:
-        """Keep the numbers of a master; for a slave, where no timer is served. Raises
-        `StoreError`.
-        """
+        """Keep a master's numbers, as a slave serves no timer. Raises `StoreError`."""
         metrics = self.timers.metrics
         if metrics.wrapper() != wrapper:
             metrics.load(wrapper.to_json())
@@ -549,9 +559,7 @@ class TimerService:
             await self._persist_metrics()
 
     async def close(self) -> None:
-        """End the deliveries, so that what was delivered can be made durable by
-        `persist`.
-        """
+        """End the deliveries, so that `persist` can make them durable."""
         if self._scope is not None:
             self._scope.cancel()
             await self._ended.wait()

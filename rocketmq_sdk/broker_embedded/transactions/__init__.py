@@ -1,3 +1,1 @@
-"""Transactions: half messages, their ends, and asking producers whose answer is
-missing.
-"""
+"""Transactions: half messages, their ends, and checks by asking producers."""

@@ -1,11 +1,11 @@
-"""Asking producers what became of their transactions
-(`TransactionalMessageServiceImpl.check` of Apache RocketMQ 5.4.0).
+"""Asks producers for the outcome of their transactions.
 
-Each round goes through the open half messages, oldest first. One that is old enough is
-appended again at the end of the half queue with the number of its checks, so that the
-queue can move on, and any producer of its group is asked. After `transactionCheckMax`
-checks it goes to TRANS_CHECK_MAX_TIME_TOPIC instead, in one write with its op record.
-An answer comes as an ordinary END_TRANSACTION.
+`TransactionalMessageServiceImpl.check` of Apache RocketMQ 5.4.0. Each round goes
+through the open half messages, oldest first. One that is old enough is appended again
+at the end of the half queue with the number of its checks, so that the queue can move
+on, and any producer of its group is asked. After `transactionCheckMax` checks it goes
+to TRANS_CHECK_MAX_TIME_TOPIC instead, in one write with its op record. An answer comes
+as an ordinary END_TRANSACTION.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ _STORED: Final = frozenset(
 
 
 def immunity_ms(half: ReceivedMessage, timeout_ms: int) -> int | None:
-    """For how long after its birth a half message is not to be checked by its own
-    property; None when it has none.
+    """How long after its birth a half message is not checked, by its property.
 
-    A property that is no number, or -1, means the broker's `transactionTimeOut`.
+    None when it has no such property. A property that is no number, or -1, means the
+    broker's `transactionTimeOut`.
     """
     text = half.properties.get(CHECK_IMMUNITY_TIME_IN_SECONDS)
     if text is None:
@@ -124,8 +124,9 @@ class TransactionCheckService:
             await self.round()
 
     def _write_missing_ops(self) -> None:
-        """Give the half messages that are ended but for their op records the latter;
-        what fails comes again in the next round.
+        """Write the missing op records of ended half messages.
+
+        What fails comes again in the next round.
         """
         while self._unended:
             half = self._unended[0]
@@ -162,8 +163,7 @@ class TransactionCheckService:
         self._table.note_progress()
 
     def _look(self, half: Half, end: int, config: BrokerConfig, asked: list[_Question]) -> bool:
-        """Do what is to be done with one half message now; False when it and all behind
-        it are too young.
+        """Handle one half message; False when it and all behind it are too young.
 
         `end` is where the log ended when the round began: what lies behind came since.
         Store times would say it too, but for a clock set back.
@@ -221,11 +221,11 @@ class TransactionCheckService:
         return None
 
     def _renew(self, half: Half, copy: MessageToStore, checks: int) -> Half | None:
-        """Append a half message again; it as it is now, or None when that failed and
-        the next round has to do it.
+        """Append a half message again; returns its new state.
 
-        One whose properties leave no room for the number of checks stays where it is,
-        and is checked all the same.
+        None when that failed and the next round has to do it. One whose properties
+        leave no room for the number of checks stays where it is, and is checked all the
+        same.
         """
         result = self._store.put(copy)
         if result.ok:
@@ -271,8 +271,9 @@ class TransactionCheckService:
         )
 
     async def _ask_all(self, asked: list[_Question]) -> None:
-        """Ask for the outcome of half messages whose copies are stored; an answer must
-        find them there even after a power cut.
+        """Ask for the outcome of half messages whose copies are stored.
+
+        An answer must find them there even after a power cut.
         """
         if not asked:
             return

@@ -1,10 +1,10 @@
-"""END_TRANSACTION (37): commit or roll back; RESUME_CHECK_HALF_MESSAGE (323): check
-again what was given up (`EndTransactionProcessor`).
+"""END_TRANSACTION (37) and RESUME_CHECK_HALF_MESSAGE (323).
 
-A commit appends the message that consumers see and the op record of its half message in
-one write, so that no crash can part them for long: when the log ends between them, the
-start writes the op record. Ending what is ended answers SUCCESS and stores nothing,
-where Apache's broker would store the message a second time.
+Commit or roll back, and check again what was given up (`EndTransactionProcessor` of
+Apache). A commit appends the message that consumers see and the op record of its half
+message in one write, so that no crash can part them for long: when the log ends between
+them, the start writes the op record. Ending what is ended answers SUCCESS and stores
+nothing, where Apache's broker would store the message a second time.
 """
 
 from __future__ import annotations
@@ -49,8 +49,10 @@ class TransactionProcessor:
         self._table = table
 
     def end(self, header: EndTransactionRequestHeader) -> Command | Continuation | None:
-        """Commit or roll back a half message. One that is left open (0) is only
-        acknowledged, to those who wait for an answer.
+        """Commit or roll back a half message.
+
+        One that is left open (0) is only acknowledged, to a producer that waits for an
+        answer.
         """
         outcome = header.commit_or_rollback
         if not outcome:
@@ -79,8 +81,10 @@ class TransactionProcessor:
         return message if message.topic == TRANSACTION_HALF_TOPIC else None
 
     def _too_late(self, message: ReceivedMessage, header: EndTransactionRequestHeader) -> bool:
-        """Whether the producer speaks on its own so late that it has to wait for the
-        check (`rejectCommitOrRollback`).
+        """Whether the producer is too late and must wait for the check.
+
+        `rejectCommitOrRollback` of Apache; only for ends that the producer sends on its
+        own.
         """
         if header.from_transaction_check:
             return False
@@ -113,8 +117,9 @@ class TransactionProcessor:
         return op_message(half.offset, now_ms=self._core.clock.now_ms(), host=self._core.store_host)
 
     def _finish(self, half: Half, result: PutResult) -> Command | Continuation:
-        """The end of a half message is appended, or not; the answer waits until it is
-        as durable as any message.
+        """Finish a half message after the append of its end.
+
+        The answer waits until that is as durable as any message.
         """
         if not result.ok:
             return self._failure(result)
@@ -138,9 +143,7 @@ class TransactionProcessor:
         return Command.response(code, remark=remark)
 
     def resume(self, header: ResumeCheckHalfMessageRequestHeader) -> Command | Continuation:
-        """Make a half message again of one that was checked too often; its checks begin
-        anew.
-        """
+        """Turn a given-up message into a half message again; its checks begin anew."""
         store = self._core.store
         try:
             _host, _port, physical_offset = parse_offset_id(header.msg_id or "")
@@ -161,8 +164,9 @@ class TransactionProcessor:
 
 
 def _problem(message: ReceivedMessage | None, header: EndTransactionRequestHeader) -> str | None:
-    """Why a request does not fit the half message that it names, in Apache's words and
-    order.
+    """Why a request does not fit its half message, or None.
+
+    In Apache's words and order.
     """
     if message is None:
         return _NOT_FOUND

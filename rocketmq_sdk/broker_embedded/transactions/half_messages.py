@@ -1,8 +1,8 @@
-"""What becomes of a half message, from message to message
-(`TransactionalMessageBridge`, `EndTransactionProcessor` of Apache RocketMQ 5.4.0).
+"""Makes the messages of a transaction from one another.
 
-Each function takes what is stored or about to be stored and gives what is to be stored
-or sent next. Whether and when is decided elsewhere.
+`TransactionalMessageBridge` and `EndTransactionProcessor` of Apache RocketMQ 5.4.0.
+Each function takes a message that is stored or about to be stored and returns the one
+to be stored or sent next. When that happens is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ _MAX_QUEUE_ID: Final = (1 << 31) - 1
 
 
 def make_half(message: MessageToStore) -> None:
-    """Send a transactional message to the half topic; its properties remember where it
-    belongs.
+    """Send a transactional message to the half topic.
+
+    Its properties remember where it belongs.
     """
     text = message.properties
     unique = property_in_text(text, UNIQ_KEY) or ""
@@ -51,8 +52,9 @@ def make_half(message: MessageToStore) -> None:
 
 
 def destination(half: ReceivedMessage) -> tuple[str, int]:
-    """Topic and queue that a half message belongs to. Raises `ValueError` when its
-    properties do not say it.
+    """Topic and queue that a half message belongs to.
+
+    Raises `ValueError` when its properties do not say it.
     """
     topic, queue_id = half.properties.get(REAL_TOPIC), half.properties.get(REAL_QID, "")
     if not topic or not queue_id.isdecimal() or len(queue_id) > 10 or int(queue_id) > _MAX_QUEUE_ID:
@@ -63,8 +65,9 @@ def destination(half: ReceivedMessage) -> tuple[str, int]:
 
 
 def committed(half: ReceivedMessage, half_position: int) -> MessageToStore:
-    """The message that consumers see. Raises `ValueError` when the half message does
-    not say where it belongs.
+    """The message that consumers see.
+
+    Raises `ValueError` when the half message does not say where it belongs.
     """
     topic, queue_id = destination(half)
     text = _text(half)
@@ -75,8 +78,10 @@ def committed(half: ReceivedMessage, half_position: int) -> MessageToStore:
 
 
 def renewed(half: ReceivedMessage, checks: int | None) -> MessageToStore:
-    """The copy that goes to the end of the half queue: before a check with their new
-    number, else to wait for the end of its immunity.
+    """The copy for the end of the half queue.
+
+    Before a check, with the new number of checks; otherwise to wait for the end of its
+    immunity.
     """
     text = f"{without_property(_text(half), WAIT)}WAIT\x01false\x02"
     if checks is not None:
@@ -88,8 +93,9 @@ def renewed(half: ReceivedMessage, checks: int | None) -> MessageToStore:
 
 
 def given_up(half: ReceivedMessage) -> MessageToStore:
-    """The copy of a half message that was checked too often. Like a committed one it
-    names its half message; Apache leaves that field 0.
+    """The copy of a half message that was checked too often.
+
+    Like a committed one it names its half message; Apache leaves that field 0.
     """
     return _copy(
         half,
@@ -115,10 +121,10 @@ def resumed(given_up_message: ReceivedMessage) -> MessageToStore:
 
 
 def check_body(half: ReceivedMessage, properties: str, offset: int, physical_offset: int) -> bytes:
-    """The half message as CHECK_TRANSACTION_STATE carries it: in the store's form, with
-    its real topic and queue, its properties and position of now.
+    """The half message as CHECK_TRANSACTION_STATE carries it.
 
-    Raises `ValueError` when the half message does not say where it belongs,
+    In the store's form, with its real topic and queue, its current properties and
+    position. Raises `ValueError` when the half message does not say where it belongs,
     `ProtocolError` when that does not fit a record.
     """
     topic, queue_id = destination(half)

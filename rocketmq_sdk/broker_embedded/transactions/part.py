@@ -26,8 +26,9 @@ if TYPE_CHECKING:
 
 
 class TransactionPart(Part):
-    """Half messages, their ends, and questions to producers. A slave only stores what
-    its master did.
+    """Half messages, their ends, and questions to producers.
+
+    A slave only stores what its master did.
     """
 
     __slots__ = ("_core", "_endings", "_intake", "checks", "table")

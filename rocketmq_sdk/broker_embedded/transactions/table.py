@@ -1,11 +1,11 @@
-"""Transactions that are open: half messages that nobody has committed or rolled back
-(`TransactionalMessageBridge` of Apache RocketMQ 5.4.0).
+"""Open transactions: half messages neither committed nor rolled back.
 
-A half message lies in the half topic; that it is finished is told by a record of the op
-topic whose body lists half offsets, `12,13,`. How far both queues are worked off is
-kept as offsets of the group CID_RMQ_SYS_TRANS: below it everything is finished. Apache
-reads both queues in each round of checks; here they are read once, at the start, and
-what is open is kept in memory.
+`TransactionalMessageBridge` of Apache RocketMQ 5.4.0. A half message lies in the half
+topic; a record of the op topic says that it is finished, with a body that lists half
+offsets, `12,13,`. The progress of both queues is kept as offsets of the group
+CID_RMQ_SYS_TRANS: below them everything is finished. Apache reads both queues in each
+round of checks; here they are read once, at the start, and open half messages are kept
+in memory.
 
 A transaction can have several copies in the half queue: the broker appends one with
 each check, and a producer that got no answer sends the half message again. Copies have
@@ -48,14 +48,16 @@ _OP_PROPERTIES: Final = "WAIT\x01true\x02TAGS\x01d\x02"
 _OP_CODE: Final = tags_code(_OP_TAG)
 _MAX_OP_DIGITS: Final = 19
 RESUMED: Final = "0"
-"""The number of checks in the copy of a half message that was given up and then taken
-up again by an administrator.
+"""Number of checks in the copy of a given-up half message that was resumed.
+
+An administrator resumes it.
 """
 
 
 class Half:
-    """An open half message: where its last copy is, and which transaction it is.
-    `unwritten_checks` counts checks that no copy tells of.
+    """An open half message: its transaction, and the place of its last copy.
+
+    `unwritten_checks` counts checks that no copy holds.
     """
 
     __slots__ = ("key", "offset", "physical_offset", "size", "unwritten_checks")
@@ -69,8 +71,9 @@ class Half:
 
 
 def transaction_key(properties: str, body_crc: int, physical_offset: int) -> str:
-    """What all copies of one half message have in common; one without a unique id,
-    which no client sends, has no copies.
+    """The key that all copies of one half message share.
+
+    A half message without a unique id, which no client sends, has no copies.
     """
     unique, group, topic = (
         property_in_text(properties, name) or "" for name in (UNIQ_KEY, PGROUP, REAL_TOPIC)
@@ -97,16 +100,18 @@ def op_message(offset: int, *, now_ms: int, host: bytes) -> MessageToStore:
 
 
 def op_offsets(body: bytes) -> list[int]:
-    """The half offsets that the body of an op message lists; what is no number is left
-    out. 4.x wrote a single one without a comma.
+    """The half offsets in the body of an op message.
+
+    Parts that are no number are left out. 4.x wrote a single one without a comma.
     """
     parts = (part.strip() for part in body.split(b","))
     return [int(part) for part in parts if part.isdigit() and len(part) <= _MAX_OP_DIGITS]
 
 
 class TransactionTable:
-    """Which half messages are open. Synchronous; belongs to the thread of the event
-    loop once it is loaded.
+    """Which half messages are open.
+
+    Synchronous; belongs to the thread of the event loop once it is loaded.
     """
 
     def __init__(self, store: MessageStore, offsets: ConsumerOffsetManager) -> None:
@@ -119,14 +124,10 @@ class TransactionTable:
         self._ops: deque[tuple[int, int]] = deque()
         self._op_end = 0
         self._noted: tuple[int, int, int] | None = None
-        """The end of the log, and the progress that may be committed once it is durable
-        up to there.
-        """
+        """A log position, and the progress to commit once it is durable up to there."""
         self._half_end = 0
         self.unended: list[Half] = []
-        """After `load`: what is finished by the record that ends it, and no op record
-        yet.
-        """
+        """After `load`: half messages that are ended, but without an op record yet."""
 
     def __len__(self) -> int:
         return len(self._halves)
@@ -150,9 +151,7 @@ class TransactionTable:
         return self.add(key, result.queue_offset, result.physical_offset, result.size)
 
     def open_half(self, message: ReceivedMessage) -> Half | None:
-        """The last copy of the transaction that a half message belongs to; None when it
-        is finished.
-        """
+        """The last copy of a half message's transaction; None when it is finished."""
         text = message.properties_bytes.decode("utf-8", "replace")
         return self._by_key.get(transaction_key(text, message.body_crc, message.commit_log_offset))
 
@@ -180,11 +179,10 @@ class TransactionTable:
     # --- progress
 
     def note_progress(self) -> None:
-        """Commit how far both queues are worked off, as soon as the log is durable up
-        to there; the file of the offsets is written later.
+        """Commit the progress of both queues once the log is durable up to there.
 
-        Offsets ahead of a log that lost its end in a power cut would pass half messages
-        over whose ends were lost with it.
+        The file of the offsets is written later. Offsets ahead of a log that lost its
+        end in a power cut would skip half messages whose ends were lost with it.
         """
         if self._noted is None:
             self._noted = (self._store.max_physical_offset, *self._progress())
@@ -197,8 +195,9 @@ class TransactionTable:
             self._offsets.commit(GROUP, TRANSACTION_OP_TOPIC, QUEUE_ID, op_offset)
 
     def _progress(self) -> tuple[int, int]:
-        """Up to where the half messages are finished, and the first op record that a
-        later start still needs.
+        """End of the finished half messages, and the first op record still needed.
+
+        A later start needs that record.
         """
         half_offset = next(iter(self._halves), self._half_end)
         ops = self._ops
@@ -209,12 +208,12 @@ class TransactionTable:
     # --- the start
 
     def load(self) -> None:
-        """Read what is open from both queues and, for what is, the log behind it.
-        Raises `StoreError` when the store cannot be read.
+        """Read the open half messages. Raises `StoreError`.
 
-        A crash can end the log between the record that ends a transaction and its op
-        record, and a broker of Apache's writes the latter seconds later. Such a half
-        message is taken as finished and put into `unended`.
+        They are read from both queues, and from the log behind them where needed. A
+        crash can end the log between the record that ends a transaction and its op
+        record, and Apache's broker writes the latter seconds later. Such a half message
+        is taken as finished and put into `unended`.
         """
         ended = self._load_ops()
         copies = self._load_halves(ended)
@@ -257,8 +256,10 @@ class TransactionTable:
         return ended
 
     def _load_halves(self, ended: set[int]) -> dict[str, list[tuple[int, int]]]:
-        """Take what is open; the positions of all its copies, and the CRC of their
-        bodies, by transaction.
+        """Read the open half messages.
+
+        Returns, by transaction, the positions of all copies and the CRC of their
+        bodies.
         """
         finished: set[str] = set()
         copies: dict[str, list[tuple[int, int]]] = {}
