@@ -71,6 +71,16 @@ class OffsetResetRequests:
             return refuse(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {header.group} does not exist"
             )
+        queues = max(topic.read_queue_nums, topic.write_queue_nums)
+        known = header.queue_id < queues or header.queue_id in self._core.store.queue_ids(
+            header.topic
+        )
+        if not known:
+            return refuse(
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{header.queue_id}] is illegal, "
+                f"topic:[{header.topic}] has {queues} queues",
+            )
         offsets: dict[int, int] = {}
         for queue_id in (
             [header.queue_id] if header.queue_id >= 0 else range(topic.write_queue_nums)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import trio
 
 from rocketmq_sdk.broker_embedded.request import Cost, Request, refuse
 from rocketmq_sdk.codes import RequestCode, ResponseCode
@@ -31,6 +33,11 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.members.part import MemberPart
     from rocketmq_sdk.protocol.bodies.topics import TopicConfig
+    from rocketmq_sdk.remoting.channel import Continuation
+
+
+_SLICE: Final = 32
+"""Topics that are looked at without interruption."""
 
 
 class ProgressRequests:
@@ -88,29 +95,47 @@ class ProgressRequests:
             table[MessageQueue(name, broker_name, queue_id)] = TopicOffset(low, high, stamp)
         return Command.response(body=TopicStatsTable(table).encode())
 
-    def consume_stats(self, header: GetConsumeStatsRequestHeader) -> Command:
+    def consume_stats(self, header: GetConsumeStatsRequestHeader) -> Command | Continuation:
         """GET_CONSUME_STATS (208): a group's progress, in given topics or in all.
 
         "All" are the topics in which it has offsets. Topics that an online group no
-        longer subscribes to are left out, unless the request names them.
+        longer subscribes to are left out, unless the request names them. A topic that
+        is named repeatedly counts once.
         """
-        group = header.consumer_group
+        group, offsets = header.consumer_group, self._core.offsets
         listed = [name.strip() for name in (header.topic_list or "").split(";") if name.strip()]
-        names = listed or (
-            [header.topic] if header.topic else sorted(self._core.offsets.topics_of(group))
+        names = list(dict.fromkeys(listed)) or (
+            [header.topic] if header.topic else sorted(offsets.topics_of(group))
         )
-        online = self._members.consumers.group(group) is not None
-        table: dict[MessageQueue, OffsetWrapper] = {}
-        rate = 0.0
+        stats = ConsumeStats({}, 0.0)
+        if len(names) <= _SLICE:
+            return Command.response(body=self._with(stats, group, names, bool(listed)).encode())
+
+        async def in_slices() -> Command:
+            found = stats
+            for first in range(0, len(names), _SLICE):
+                found = self._with(found, group, names[first : first + _SLICE], bool(listed))
+                await trio.lowlevel.checkpoint()
+            return Command.response(body=found.encode())
+
+        return in_slices
+
+    def _with(
+        self, stats: ConsumeStats, group: str, names: list[str], listed: bool
+    ) -> ConsumeStats:
+        """Statistics with those of some topics more."""
+        consumers = self._members.consumers
+        online = consumers.group(group) is not None
+        table, rate = stats.offset_table, stats.consume_tps
         for name in names:
             topic = self._core.topics.get(name)
             if topic is None or (
-                online and not listed and self._members.consumers.subscription(group, name) is None
+                online and not listed and consumers.subscription(group, name) is None
             ):
                 continue
             table.update(queue_progress(self._core, group, topic))
             rate += self._core.stats.group_rate(name, group)
-        return Command.response(body=ConsumeStats(table, rate).encode())
+        return ConsumeStats(table, rate)
 
     def consume_time_span(self, header: QueryConsumeTimeSpanRequestHeader) -> Command:
         """QUERY_CONSUME_TIME_SPAN (303): store times and delay, by queue."""

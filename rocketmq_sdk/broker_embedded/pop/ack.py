@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     Answer = Command | Callable[[], Awaitable[Command | None]]
 
 _SLICE: Final = 64
+_SLICE_LENGTH: Final = 8192
+"""Entries of a batch, and bytes of its text, that are served without interruption."""
 _REMEMBERED: Final = 1024
 _REMEMBERED_LENGTH: Final = 256
 _DIGITS: Final = 18
@@ -199,16 +201,17 @@ class AckProcessor:
         name = (
             broker_name if isinstance(broker_name, str) else self._core.config.current.broker_name
         )
-        if len(entries) <= _SLICE:
+        if len(entries) <= _SLICE and len(request.body) <= _SLICE_LENGTH:
             return answer_when_stored(self._state.intake, self._take(channel, name, entries))
-        return lambda: self._take_slices(channel, name, entries)
+        return lambda: self._take_slices(channel, name, entries, len(request.body))
 
     async def _take_slices(
-        self, channel: Channel, broker_name: str, entries: list[object]
+        self, channel: Channel, broker_name: str, entries: list[object], length: int
     ) -> Command:
         last: PutResult | None = None
-        for first in range(0, len(entries), _SLICE):
-            result = self._take(channel, broker_name, entries[first : first + _SLICE])
+        most = 1 if length > _SLICE_LENGTH * len(entries) // _SLICE else _SLICE
+        for first in range(0, len(entries), most):
+            result = self._take(channel, broker_name, entries[first : first + most])
             if result is not None:
                 last = result
                 if not is_stored(result):
@@ -233,6 +236,11 @@ class AckProcessor:
         self, channel: Channel, broker_name: str, entry: BatchAckEntry
     ) -> PutResult | None:
         core = self._core
+        if entry.start_offset < 0:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER,
+                f"startOffset of an ack is {entry.start_offset}, the least is 0",
+            )
         topic = topic_of_kind(entry.retry, entry.topic, entry.consumer_group)
         check_queue(core, channel, topic, entry.queue_id)
         least, most = (

@@ -66,9 +66,16 @@ class OffsetProcessor:
             return Command.response(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark=f"Group {group} not exist!"
             )
-        if core.topics.get(topic) is None:
+        found = core.topics.get(topic)
+        if found is None:
             return Command.response(
                 ResponseCode.TOPIC_NOT_EXIST, remark=f"Topic {topic} not exist!"
+            )
+        queues = max(found.read_queue_nums, found.write_queue_nums)
+        if not 0 <= queue_id < queues and queue_id not in core.store.queue_ids(topic):
+            return Command.response(
+                ResponseCode.INVALID_PARAMETER,
+                remark=f"queueId[{queue_id}] is illegal, topic:[{topic}] has {queues} queues",
             )
         if core.config.current.use_server_side_reset_offset and core.offsets.has_reset(
             group, topic, queue_id

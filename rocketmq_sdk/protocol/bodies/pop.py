@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
@@ -171,21 +172,27 @@ def encode_bit_set(distances: Iterable[int]) -> str:
     return base64.b64encode(bits.to_bytes((bits.bit_length() + 7) // 8, "little")).decode()
 
 
+MOST_IN_SET: Final = 4096
+"""Numbers in one bit set: many more than the messages of one pop of one queue."""
+_NOT_EMPTY: Final = re.compile(rb"[^\0]")
+
+
 def decode_bit_set(text: str, limit: int) -> list[int]:
     """The numbers below `limit` in the text of a set.
 
-    Raises `FieldError` when it is no base64.
+    Raises `FieldError` when it is no base64, or holds more than `MOST_IN_SET`.
     """
     try:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         raise FieldError(f"the bit set {text[:60]!r} is no base64") from None
+    numbers = int.from_bytes(raw).bit_count()
+    if numbers > MOST_IN_SET:
+        raise FieldError(f"the bit set b holds {numbers} numbers, the limit is {MOST_IN_SET}")
     found: list[int] = []
-    for place, byte in enumerate(raw[: (limit + 7) // 8]):
-        if byte:
-            found += [
-                number
-                for bit in range(8)
-                if byte >> bit & 1 and (number := place * 8 + bit) < limit
-            ]
+    for match in _NOT_EMPTY.finditer(raw):
+        place, byte = match.start(), match[0][0]
+        found += [
+            number for bit in range(8) if byte >> bit & 1 and (number := place * 8 + bit) < limit
+        ]
     return found
