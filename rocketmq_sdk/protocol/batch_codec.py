@@ -86,3 +86,29 @@ def decode_batch(data: bytes | bytearray | memoryview) -> list[BatchItem]:
         items.append((flag, data[body_start:body_end], data[properties_start:end]))
         position = end
     return items
+
+
+def count_batch(data: bytes) -> int:
+    """The number of messages in a batch body, without taking them out of it.
+
+    Raises as `decode_batch`.
+    """
+    size = len(data)
+    position = count = 0
+    while position < size:
+        body_start = position + _HEAD_SIZE
+        if body_start > size:
+            return len(decode_batch(data))
+        total, _magic, _crc, _flag, body_length = _HEAD.unpack_from(data, position)
+        end = position + total
+        body_end = body_start + body_length
+        if (
+            body_length < 0
+            or end > size
+            or body_end + 2 > end
+            or body_end + 2 + _SHORT.unpack_from(data, body_end)[0] != end
+        ):
+            return len(decode_batch(data))
+        position = end
+        count += 1
+    return count

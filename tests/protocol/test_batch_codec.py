@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from rocketmq_sdk.errors import LocalProtocolError, RemoteProtocolError
 from rocketmq_sdk.model.properties import decode_properties, encode_properties
 from rocketmq_sdk.model.route import pack_host
-from rocketmq_sdk.protocol.batch_codec import BatchItem, decode_batch, encode_batch
+from rocketmq_sdk.protocol.batch_codec import BatchItem, count_batch, decode_batch, encode_batch
 from rocketmq_sdk.protocol.message_codec import encode_record
 from support.paths import CODEC_VECTORS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ENTRIES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "message_batch.json").read_text())
 
@@ -93,6 +96,8 @@ def test_broken_frames_are_named(position: int, patch: bytes, reason: str) -> No
     broken[position : position + len(patch)] = patch
     with pytest.raises(RemoteProtocolError, match=f"message at {len(good)} .*{reason}"):
         decode_batch(good + bytes(broken))
+    with pytest.raises(RemoteProtocolError, match=f"message at {len(good)} .*{reason}"):
+        count_batch(good + bytes(broken))
 
 
 ITEMS = st.lists(
@@ -123,3 +128,18 @@ def test_noise_raises_nothing_else(noise: bytes, items: list[BatchItem]) -> None
         assert encode_batch(decode_batch(data))[:4] == data[:4]
     except RemoteProtocolError:
         pass
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.binary(max_size=100), ITEMS)
+def test_counting_agrees_with_decoding(noise: bytes, items: list[BatchItem]) -> None:
+    assert count_batch(encode_batch(items)) == len(items)
+    data = encode_batch(items) + noise
+    assert _outcome(count_batch, data) == _outcome(lambda body: len(decode_batch(body)), data)
+
+
+def _outcome(function: Callable[[bytes], int], data: bytes) -> int | str:
+    try:
+        return function(data)
+    except RemoteProtocolError as error:
+        return str(error)

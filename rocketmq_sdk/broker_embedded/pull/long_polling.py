@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 Rerun = Callable[["HeldPull"], "Command | Callable[[], Awaitable[Command | None]] | None"]
 DEFAULT_LIMIT: Final = 100_000
 LONGEST_HOLD_MS: Final = 600_000
-"""Longest wait of any request, in seconds.
+"""Longest wait of any request, whatever it asks for.
 
 It is the time after which Apache forgets waiting pops
 (`popPollingMapExpireTimeSeconds`); clients ask for 15 to 30 s.

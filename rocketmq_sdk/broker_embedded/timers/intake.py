@@ -33,7 +33,7 @@ from rocketmq_sdk.model.properties import (
     without_property,
 )
 from rocketmq_sdk.names import MAX_TOPIC_LENGTH, RETRY_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
-from rocketmq_sdk.protocol.batch_codec import decode_batch
+from rocketmq_sdk.protocol.batch_codec import count_batch, decode_batch
 from rocketmq_sdk.protocol.flags import SysFlag
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Intake:
 
         Raises `RemoteProtocolError` for a body that is no batch.
         """
-        count = len(decode_batch(message.body))
+        count = count_batch(message.body)
         message.sys_flag |= _INNER_BATCH
         message.properties = (
             f"{without_property(message.properties, INNER_NUM)}INNER_NUM\x01{count}\x02"
