@@ -141,8 +141,8 @@ class OffsetResetRequests:
         group = self._members.consumers.group(header.group)
         if group is None or not group.channels:
             remark = (
-                f"Consumer not online, so can not reset offset, Group: {header.group} Topic: "
-                f"{header.topic} Timestamp: {header.timestamp}"
+                "Consumer not online, so can not reset offset, "
+                f"Group: {header.group} Topic: {header.topic} Timestamp: {header.timestamp}"
             )
             return refuse(ResponseCode.CONSUMER_NOT_ONLINE, remark)
         table = self._by_queue(header.topic, offsets)

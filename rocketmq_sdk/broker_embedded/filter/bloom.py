@@ -36,8 +36,8 @@ class BloomFilter:
     def __init__(self, error_rate: int = 20, capacity: int = 32) -> None:
         if not 1 <= error_rate < 100 or capacity < 1:
             raise ConfigurationError(
-                f"a Bloom filter for {capacity} strings with {error_rate} % of false hits cannot "
-                "be built"
+                f"a Bloom filter for {capacity} strings "
+                f"with {error_rate} % of false hits cannot be built"
             )
         self.error_rate = error_rate
         self.capacity = capacity

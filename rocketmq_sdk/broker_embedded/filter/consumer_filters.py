@@ -184,8 +184,8 @@ class ConsumerFilterManager:
                 self._complaints.clear()
             self._complaints[key] = None
             logger.warning(
-                "group %s reads topic %s unfiltered, for its pull brings an expression that "
-                "cannot be compiled: %s",
+                "group %s reads topic %s unfiltered, "
+                "for its pull brings an expression that cannot be compiled: %s",
                 group,
                 topic,
                 error,
@@ -306,8 +306,8 @@ class ConsumerFilterManager:
         ]
         if any(not self.bloom.is_valid(data.positions, data.bits) for data in entries):
             logger.warning(
-                "%s was written for another Bloom filter; the expressions come back with the next "
-                "heartbeats",
+                "%s was written for another Bloom filter; "
+                "the expressions come back with the next heartbeats",
                 FILE_NAME,
             )
             return

@@ -34,8 +34,8 @@ _NAMES: Final = """
 KNOWN_WITHOUT_EFFECT: Final = frozenset(_NAMES.split())
 _REFUSED: Final = {
     "supportActingMaster": (
-        "slaves that are shown as masters; here a slave becomes the master by a start with "
-        "another role"
+        "slaves that are shown as masters; "
+        "here a slave becomes the master by a start with another role"
     ),
     "notifyMinBrokerIdChanged": "word to brokers whose slaves act as masters, which these do not",
     "enableControllerInNamesrv": "a controller, which this name server has not",

@@ -36,8 +36,8 @@ class KeyValueTable:
             isinstance(values, dict) for values in table.values()
         ):
             raise StoreCorruptError(
-                "kvConfig.json holds no table of namespaces; restore it from kvConfig.json.bak or "
-                "remove it"
+                "kvConfig.json holds no table of namespaces; "
+                "restore it from kvConfig.json.bak or remove it"
             )
         self._table = {
             str(name): {str(key): str(value) for key, value in values.items()}

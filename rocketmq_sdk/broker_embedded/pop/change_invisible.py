@@ -76,8 +76,8 @@ class ChangeInvisibleTimeProcessor:
         stored = self._state.records.put_checkpoint(checkpoint, handle.revive_queue_id)
         if not is_stored(stored):
             remark = (
-                f"the checkpoint could not be stored: {stored.status.name}; the receipt handle "
-                "stands"
+                f"the checkpoint could not be stored: {stored.status.name}; "
+                "the receipt handle stands"
             )
             return Command.response(ResponseCode.SYSTEM_ERROR, remark=remark)
         acked = self._acks.acknowledge(

@@ -241,8 +241,7 @@ class PopProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 (
                     f"the broker[{host_of(self._core)}] pop message is forbidden because "
-                    "timerWheelEnable is "
-                    "false"
+                    "timerWheelEnable is false"
                 ),
             )
         pop.topic = checked_topic(core, pop.channel, header.topic, header.queue_id)

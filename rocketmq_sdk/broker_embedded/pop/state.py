@@ -98,8 +98,8 @@ class PopState:
         await self.order.persist()
         if not stored:
             raise StoreError(
-                "checkpoints of pops could not be stored; what they cover is popped again after "
-                "the next start"
+                "checkpoints of pops could not be stored; "
+                "what they cover is popped again after the next start"
             )
 
 

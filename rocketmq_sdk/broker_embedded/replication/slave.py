@@ -224,8 +224,8 @@ class Slave:
             self._note(
                 SlaveState.REFUSED,
                 (
-                    f"{problem} without having sent anything: its log may end in front of the end "
-                    "of "
+                    f"{problem} without having sent anything: "
+                    "its log may end in front of the end of "
                     f"this one, {end}"
                 ),
             )

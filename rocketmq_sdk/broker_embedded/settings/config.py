@@ -284,8 +284,8 @@ class BrokerConfig:
     def __attrs_post_init__(self) -> None:
         if self.broker_id != 0 and not self.is_slave:
             raise ConfigurationError(
-                f"brokerId={self.broker_id} is that of a slave: set brokerRole=SLAVE, or leave "
-                "brokerId out, as a master's is 0"
+                f"brokerId={self.broker_id} is that of a slave: "
+                "set brokerRole=SLAVE, or leave brokerId out, as a master's is 0"
             )
         parse_delay_levels(self.store.message_delay_level)
 
@@ -334,8 +334,8 @@ class BrokerConfig:
         store = {attribute.name for attribute in attrs.fields(type(self.store))}
         if unknown := [name for name in options if name not in own | store]:
             raise ConfigurationError(
-                f"the setting {unknown[0]!r} does not exist; see BrokerConfig and StoreConfig for "
-                "those that do"
+                f"the setting {unknown[0]!r} does not exist; "
+                "see BrokerConfig and StoreConfig for those that do"
             )
         try:
             store_options: dict[str, Any] = {
@@ -418,8 +418,8 @@ class LiveConfig:
         for name in _FIXED_WHILE_RUNNING:
             if old.get(name) != new.get(name):
                 problem = (
-                    "cannot change while the broker runs: it takes effect after a restart; change "
-                    "the configuration file"
+                    "cannot change while the broker runs: "
+                    "it takes effect after a restart; change the configuration file"
                 )
                 raise ConfigurationError(f"{name} {problem}")
         self.current = changed

@@ -188,12 +188,12 @@ _ROCKSDB: Final = (
     "asks for RocksDB; this broker keeps files in Apache's default format only: leave it out"
 )
 _ACCESS: Final = (
-    "asks for access control, which this broker does not check yet: leave it out and keep the "
-    "port private, or use Apache's broker"
+    "asks for access control, which this broker does not check yet: "
+    "leave it out and keep the port private, or use Apache's broker"
 )
 _CONTROLLER: Final = (
-    "asks for a controller or a DLedger group; this broker runs alone: leave it out, or use "
-    "Apache's broker"
+    "asks for a controller or a DLedger group; this broker runs alone: "
+    "leave it out, or use Apache's broker"
 )
 _CONTAINER: Final = "asks for a broker container; open one broker for each configuration instead"
 _LIGHT_QUEUES: Final = (
@@ -212,8 +212,8 @@ REFUSALS: Final[dict[str, Refusal]] = {
     "enableSlaveActingMaster": Refusal(
         _true,
         (
-            "asks for slaves that act as masters; here a slave becomes the master by a start with "
-            "another role"
+            "asks for slaves that act as masters; "
+            "here a slave becomes the master by a start with another role"
         ),
     ),
     "enableLmq": Refusal(_true, _LIGHT_QUEUES),

@@ -210,9 +210,8 @@ class Intake:
         """The remark for a message whose body or properties are too long."""
         limit = self._config.current.store.max_message_size
         return (
-            "the message is illegal, maybe msg body or properties length not matched. msg body "
-            f"length limit {limit}B, "
-            "msg properties length limit 32KB."
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"msg body length limit {limit}B, msg properties length limit 32KB."
         )
 
     def failure(self, status: PutStatus) -> tuple[int, str]:
@@ -230,9 +229,8 @@ _FAILURES: Final[dict[PutStatus, tuple[int, str]]] = {
     PutStatus.SERVICE_NOT_AVAILABLE: (
         ResponseCode.SERVICE_NOT_AVAILABLE,
         (
-            "service not available now. It may be caused by one of the following reasons: the "
-            "broker's disk or its memory limit is full, "
-            "message store has been shut down, etc."
+            "service not available now. It may be caused by one of the following reasons: "
+            "the broker's disk or its memory limit is full, message store has been shut down, etc."
         ),
     ),
     PutStatus.OS_PAGE_CACHE_BUSY: (

@@ -70,8 +70,8 @@ class TimerWheel:
             return False
         if size != WHEEL_SIZE:
             raise StoreCorruptError(
-                f"{PATH} has {size} bytes, a timer wheel has {WHEEL_SIZE}; remove it, and it is "
-                "made again from the timer log"
+                f"{PATH} has {size} bytes, a timer wheel has {WHEEL_SIZE}; "
+                "remove it, and it is made again from the timer log"
             )
         for low, high in list(file.data_ranges(0, WHEEL_SIZE)):
             self._read(file, low - low % _PAGE, high)

@@ -135,8 +135,8 @@ class TransactionCheckService:
             )
             if not result.ok:
                 logger.error(
-                    "the op record of the half message %d could not be written (%s); it is tried "
-                    "again",
+                    "the op record of the half message %d could not be written (%s); "
+                    "it is tried again",
                     half.offset,
                     result.status.name,
                 )
