@@ -26,6 +26,11 @@ class Clock(Protocol):
         ...
 
 
+def monotonic_ms(clock: Clock) -> int:
+    """Milliseconds that never go back; only differences mean something."""
+    return int(clock.monotonic() * 1000)
+
+
 class SystemClock:
     """Time of the operating system, for code that runs outside trio."""
 

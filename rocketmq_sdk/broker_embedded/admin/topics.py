@@ -152,10 +152,15 @@ class TopicRequests:
     def _update(self, requested: tuple[TopicConfig, ...]) -> Command | Continuation:
         for topic in requested:
             self._check(topic)
-        with self._core.topics.together():
-            changed = [self._core.topics.update(topic) for topic in requested]
-        answer = Command.response()
-        return self._registration.answer_when_registered(answer) if any(changed) else answer
+        topics = self._core.topics
+        with topics.together():
+            changed = [topics.update(topic) for topic in requested]
+        for topic, is_new in zip(requested, changed, strict=True):
+            known = None if is_new else topics.get(topic.topic_name)
+            if known is not None:
+                # A name server may have lost it all the same.
+                self._registration.service.topic_changed(known)
+        return self._registration.answer_when_registered(Command.response())
 
     def delete_topic(self, header: headers.DeleteTopicRequestHeader) -> Command:
         """DELETE_TOPIC_IN_BROKER (215): a topic and its retry topics of pop groups."""

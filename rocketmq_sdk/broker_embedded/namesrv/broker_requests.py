@@ -16,6 +16,7 @@ from rocketmq_sdk.broker_embedded.namesrv.registration import (
     BrokerRegistration,
 )
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
+from rocketmq_sdk.clock import monotonic_ms
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.model.route import join_address, split_address
 from rocketmq_sdk.protocol.bodies.admin import KVTable
@@ -165,7 +166,7 @@ class BrokerRequests:
     def heartbeat(self, header: headers.BrokerHeartbeatRequestHeader) -> Command:
         """BROKER_HEARTBEAT (904)."""
         key = BrokerKey(header.cluster_name, header.broker_addr)
-        self._table.live.touch(key, self._clock.now_ms())
+        self._table.live.touch(key, monotonic_ms(self._clock))
         return Command.response()
 
     def data_version(
@@ -174,7 +175,7 @@ class BrokerRequests:
         """QUERY_DATA_VERSION (322): whether topics changed; also a sign of life."""
         key = BrokerKey(header.cluster_name, header.broker_addr)
         known = self._table.live.data_version(key)
-        self._table.live.touch(key, self._clock.now_ms())
+        self._table.live.touch(key, monotonic_ms(self._clock))
         answer = headers.QueryDataVersionResponseHeader(changed=known != asked)
         return Command.response(0, answer, body=b"" if known is None else known.encode())
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @attrs.define(slots=True)
 class LiveBroker:
-    """What is known of a broker that is alive; times in epoch milliseconds."""
+    """What is known of a broker that is alive; times are monotonic milliseconds."""
 
     broker_name: str
     broker_id: int

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.clock import monotonic_ms
 from rocketmq_sdk.names import ORDER_TOPIC_NAMESPACE
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Registrar:
         """
         result = self._table.register(
             registration,
-            self._clock.now_ms(),
+            monotonic_ms(self._clock),
             delete_topics=self._config.current.delete_topic_with_broker_registration,
         )
         if result is not None:
@@ -79,7 +80,7 @@ class Registrar:
         """
         while True:
             self._woken = trio.Event()
-            for key, channel_id in self._table.expire(self._clock.now_ms()):
+            for key, channel_id in self._table.expire(monotonic_ms(self._clock)):
                 logger.warning(
                     "the broker %s of %s was not heard of in time and is no longer in any route",
                     key.address,
@@ -90,7 +91,7 @@ class Registrar:
                     channel.abort("the broker was not heard of in time")
             due = self._table.live.next_due_ms()
             with trio.move_on_after(
-                math.inf if due is None else max(0, due + 1 - self._clock.now_ms()) / 1000
+                math.inf if due is None else max(0, due + 1 - monotonic_ms(self._clock)) / 1000
             ):
                 await self._woken.wait()
 

@@ -116,10 +116,21 @@ class RegistrationService:
         wrapper = self._topics.wrapper()
         self._tell_own(wrapper.topic_config_table, wrapper.data_version)
 
-    def _tell_own(self, topics: dict[str, TopicConfig], version: DataVersion | None) -> None:
+    async def _repeat_own(self) -> None:
+        """Register at the own name server again and again.
+
+        So what administrators or another broker of this name took out of the route
+        comes back.
+        """
+        while True:
+            await trio.sleep(self._period())
+            self.register_own()
+
+    def _tell_own(self, topics: dict[str, TopicConfig], version: DataVersion | None) -> bool:
+        """Register topics; False when the own name server refuses an increment."""
         namesrv = self._namesrv
         if namesrv is None:
-            return
+            return True
         identity = self._identity()
         result = namesrv.register(
             BrokerRegistration(
@@ -138,6 +149,7 @@ class RegistrationService:
             self.on_master(result.master_address, result.ha_server_address)
         for topic in namesrv.order_configuration() or ():
             self._topics.set_order(topic)
+        return result is not None
 
     def _somebody_registered(self, registration: BrokerRegistration) -> None:
         """A master that registers at the name server of its slave is found at once."""
@@ -178,7 +190,9 @@ class RegistrationService:
         The name server in this process knows it when this returns, the others soon
         after.
         """
-        self._tell_own({topic.topic_name: topic}, self._topics.data_version)
+        if not self._tell_own({topic.topic_name: topic}, self._topics.data_version):
+            # The name server has forgotten the broker; it needs all topics.
+            self.register_own()
         for remote in self._remotes:
             remote.note(topic)
 
@@ -226,11 +240,13 @@ class RegistrationService:
         return tuple(remote.address for remote in self._remotes if remote.registered)
 
     async def run(self) -> None:
-        """Keep the broker registered at `namesrvAddr` until cancelled.
+        """Keep the broker registered until cancelled.
 
-        Returns at once when there are no name servers elsewhere.
+        It is registered at the name server in this process and at `namesrvAddr`.
         """
         async with trio.open_nursery() as nursery:
+            if self._namesrv is not None:
+                nursery.start_soon(self._repeat_own)
             for remote in self._remotes:
                 nursery.start_soon(self._follow, remote)
 

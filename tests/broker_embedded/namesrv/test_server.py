@@ -307,3 +307,36 @@ def test_the_end_of_a_connection_takes_its_broker_out() -> None:
     assert len(channel.on_close) == 1
     channel.abort("gone")
     assert namesrv.table.route("T") is None
+
+
+class SteppedClock(FixedClock):
+    """A wall clock that NTP moves; the monotonic one does not care."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 50.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+async def test_a_step_of_the_wall_clock_gives_up_nobody(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    clock = SteppedClock()
+    namesrv = NameServer(clock)
+    with trio.fail_after(300):
+        async with trio.open_nursery() as nursery:
+            register(namesrv)
+            for step in (24 * 3_600_000, -48 * 3_600_000):
+                clock.time_ms += step
+                nursery.start_soon(namesrv.run)
+                await trio.testing.wait_all_tasks_blocked()
+                assert namesrv.table.route("T") is not None
+            nursery.cancel_scope.cancel()
+        async with trio.open_nursery() as nursery:
+            clock.seconds += 121
+            nursery.start_soon(namesrv.run)
+            await trio.testing.wait_all_tasks_blocked()
+            assert namesrv.table.route("T") is None
+            nursery.cancel_scope.cancel()
