@@ -20,11 +20,12 @@ _TRIES: Final = 3
 class ProducerManager:
     """All producer groups with at least one member."""
 
-    __slots__ = ("_clients", "_clock", "_counter", "_groups")
+    __slots__ = ("_clients", "_clock", "_counter", "_groups", "_joined")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._groups: dict[str, dict[Channel, ClientChannel]] = {}
+        self._joined: dict[Channel, dict[str, None]] = {}
         self._clients: dict[str, Channel] = {}
         self._counter = 0
 
@@ -34,6 +35,7 @@ class ProducerManager:
         known = members.get(channel)
         if known is None:
             members[channel] = client
+            self._joined.setdefault(channel, {})[group] = None
             self._clients[client.client_id] = channel
         else:
             known.renew(client.last_update, client.last_update_ms)
@@ -46,16 +48,18 @@ class ProducerManager:
         client = members.pop(channel, None)
         if not members:
             del self._groups[group]
-        if client is not None and not self._is_member(channel):
+        if client is None:
+            return
+        joined = self._joined[channel]
+        del joined[group]
+        if not joined:
+            del self._joined[channel]
             self._forget(client, channel)
 
     def channel_closed(self, channel: Channel) -> None:
         """A connection ended: it leaves all its groups."""
-        for group in [group for group, members in self._groups.items() if channel in members]:
+        for group in list(self._joined.get(channel, ())):
             self.unregister(group, channel)
-
-    def _is_member(self, channel: Channel) -> bool:
-        return any(channel in members for members in self._groups.values())
 
     def _forget(self, client: ClientChannel, channel: Channel) -> None:
         if self._clients.get(client.client_id) is channel:
