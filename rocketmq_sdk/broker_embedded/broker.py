@@ -13,7 +13,7 @@ import attrs
 import trio
 
 from rocketmq_sdk.broker_embedded.admin.refused import REFUSED
-from rocketmq_sdk.broker_embedded.composition import Parts, make_parts, resolve_settings
+from rocketmq_sdk.broker_embedded.composition import Parts, resolve_settings
 from rocketmq_sdk.broker_embedded.core import Core
 from rocketmq_sdk.broker_embedded.fast_failure import FastFailure
 from rocketmq_sdk.broker_embedded.housekeeping import Housekeeping
@@ -259,7 +259,7 @@ class EmbeddedBroker(RunsOnce):
             kv_file=ConfigFile(store.files, "kvConfig.json"),
             own_address=dialled_address(lambda: ports.port, ports.own_address),
         )
-        self.parts = make_parts(self.core, self.namesrv, caller, self._identity)
+        self.parts = Parts(self.core, self.namesrv, caller, self._identity)
         self._tables: list[SavedTable] = [
             *self.core.saved_tables(),
             *(table for part in self.parts for table in part.saved_tables()),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.admin.part import AdminPart
 from rocketmq_sdk.broker_embedded.filter.part import FilterPart
@@ -26,65 +26,57 @@ from rocketmq_sdk.broker_embedded.transactions.part import TransactionPart
 from rocketmq_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.namesrv.server import NameServer
+    from rocketmq_sdk.broker_embedded.part import Part
     from rocketmq_sdk.broker_embedded.registration.calls import AddressCaller, BrokerIdentity
 
 
-class Parts(NamedTuple):
-    """All parts of a broker, in the order in which they need each other."""
+class Parts:
+    """All parts of a broker, by name and in the order in which they need each other.
 
-    timers: TimerPart
-    filters: FilterPart
-    registration: RegistrationPart
-    members: MemberPart
-    replication: ReplicationPart
-    pull: PullPart
-    transactions: TransactionPart
-    send: SendPart
-    pop: PopPart
-    admin: AdminPart
-
-
-def make_parts(
-    core: Core,
-    namesrv: NameServer,
-    caller: AddressCaller | None,
-    identity: Callable[[], BrokerIdentity],
-) -> Parts:
-    """The parts over an open store; nothing is read and nothing runs yet.
-
-    `namesrv` is the name server in the same process, `caller` carries calls to name
-    servers elsewhere and to the master, `identity` tells who registers.
+    A part may take the core and the parts above it.
     """
-    timers = TimerPart(core)
-    filters = FilterPart(core)
-    registration = RegistrationPart(core, namesrv, caller, identity)
-    topic_queues = TopicQueues(core.config, core.clock, namesrv.table.route, caller)
-    members = MemberPart(core, filters, topic_queues)
-    replication = ReplicationPart(core, timers, members, registration, caller)
-    pull = PullPart(core, filters, members, replication)
-    transactions = TransactionPart(core, timers.intake, members)
-    send = SendPart(core, timers.intake, transactions, members, registration.service)
-    pop = PopPart(core, timers, filters, members)
-    admin = AdminPart(core, registration, members, filters, timers, pull)
-    parts = Parts(
-        timers,
-        filters,
-        registration,
-        members,
-        replication,
-        pull,
-        transactions,
-        send,
-        pop,
-        admin,
-    )
-    core.topic_deleted += [part.topic_deleted for part in parts]
-    core.group_deleted += [part.group_deleted for part in parts]
-    return parts
+
+    def __init__(
+        self,
+        core: Core,
+        namesrv: NameServer,
+        caller: AddressCaller | None,
+        identity: Callable[[], BrokerIdentity],
+    ) -> None:
+        """Make the parts over an open store; nothing is read and nothing runs yet.
+
+        `namesrv` is the name server in the same process, `caller` carries calls to name
+        servers elsewhere and to the master, `identity` tells who registers.
+        """
+        self.timers = TimerPart(core)
+        self.filters = FilterPart(core)
+        self.registration = RegistrationPart(core, namesrv, caller, identity)
+        topic_queues = TopicQueues(core.config, core.clock, namesrv.table.route, caller)
+        self.members = MemberPart(core, self.filters, topic_queues)
+        self.replication = ReplicationPart(
+            core, self.timers, self.members, self.registration, caller
+        )
+        self.pull = PullPart(core, self.filters, self.members, self.replication)
+        self.transactions = TransactionPart(core, self.timers.intake, self.members)
+        self.send = SendPart(
+            core, self.timers.intake, self.transactions, self.members, self.registration.service
+        )
+        self.pop = PopPart(core, self.timers, self.filters, self.members)
+        self.admin = AdminPart(
+            core, self.registration, self.members, self.filters, self.timers, self.pull
+        )
+        core.topic_deleted += [part.topic_deleted for part in self]
+        core.group_deleted += [part.group_deleted for part in self]
+
+    def __iter__(self) -> Iterator[Part]:
+        return iter(vars(self).values())
+
+    def __reversed__(self) -> Iterator[Part]:
+        return reversed(vars(self).values())
 
 
 def resolve_settings(config: BrokerConfig | None, settings: Mapping[str, object]) -> BrokerConfig:

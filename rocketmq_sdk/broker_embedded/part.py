@@ -38,10 +38,12 @@ class SavedTable(NamedTuple):
 class Part:
     """One subject of a broker: the requests about it, its services and tables.
 
-    The methods are called by the broker, in this order: `load` before anything is
-    served, `services` and `saved_tables` once; then `channel_closed`, `topic_deleted`
-    and `group_deleted` as it happens, synchronously; at the end `release`, `close`,
-    the tables are saved, and `leave`. The defaults do nothing.
+    The broker calls the methods in this order. At the start: `requests`, `saved_tables`
+    and `services` once, `load` before anything is served. While it is open:
+    `channel_closed`, `topic_deleted` and `group_deleted` as it happens, synchronously.
+    At the end: `release`, `close`, all tables are saved, `leave`, then the connections
+    close, with `channel_closed` for each, and the tables are saved once more. The
+    defaults do nothing.
     """
 
     __slots__ = ()

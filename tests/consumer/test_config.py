@@ -7,9 +7,18 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import attrs
 import pytest
 
-from rocketmq_sdk.consumer.config import PushConfig
+from rocketmq_sdk.client.config import CLIENT_OPTIONS
+from rocketmq_sdk.consumer.config import (
+    LitePullConfig,
+    LitePullOptions,
+    PushConfig,
+    PushOptions,
+    SimpleConfig,
+    SimpleOptions,
+)
 from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
 from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
@@ -131,3 +140,16 @@ def test_a_delay_level_below_zero_is_what_reject_is_for() -> None:
     assert RejectMessage().delay_level == -1
     with pytest.raises(ConfigurationError, match="RejectMessage"):
         ConsumeLater(delay_level=-1)
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (PushConfig, PushOptions),
+        (LitePullConfig, LitePullOptions),
+        (SimpleConfig, SimpleOptions),
+    ],
+)
+def test_the_keyword_form_has_every_setting(config: type, options: type) -> None:
+    keywords = set(options.__annotations__)
+    assert keywords - CLIENT_OPTIONS == {field.name for field in attrs.fields(config) if field.init}
