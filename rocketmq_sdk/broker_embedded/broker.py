@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from rocketmq_sdk.broker_embedded.admin.refused import REFUSED
+from rocketmq_sdk.broker_embedded.admin.refused import REFUSED_REMARKS
 from rocketmq_sdk.broker_embedded.composition import Parts, resolve_settings
 from rocketmq_sdk.broker_embedded.core import Core
 from rocketmq_sdk.broker_embedded.fast_failure import FastFailure
@@ -275,9 +275,11 @@ class EmbeddedBroker(RunsOnce):
 
     def _make_servers(self) -> None:
         store, rows, slave = self.core.store, self.requests, self.config.is_slave
-        refused = {int(row.code): row.remark for row in REFUSED}
-        self._dispatcher = Dispatcher(handlers_of(rows, slave=slave), refused)
-        of_vip = Dispatcher(handlers_of((row for row in rows if row.vip), slave=slave), refused)
+        handlers = handlers_of(rows, slave=slave)
+        self._dispatcher = Dispatcher(handlers, REFUSED_REMARKS)
+        of_vip = Dispatcher(
+            {int(row.code): handlers[int(row.code)] for row in rows if row.vip}, REFUSED_REMARKS
+        )
         # In memory there is no write to join.
         turn = store if store.files.write_through else None
         self.server = RemotingServer(

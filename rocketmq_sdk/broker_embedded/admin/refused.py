@@ -58,3 +58,6 @@ _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
 REFUSED: Final[tuple[Refusal, ...]] = tuple(
     Refusal(code, reason) for reason, codes in _REASONS.items() for code in codes
 )
+"""Rows of the requests that are refused."""
+REFUSED_REMARKS: Final = {int(row.code): row.remark for row in REFUSED}
+"""The remark of each answer, by code."""
