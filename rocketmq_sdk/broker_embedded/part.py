@@ -23,7 +23,7 @@ class Service(NamedTuple):
 
 
 class SavedTable(NamedTuple):
-    """A table that is written now and then, and when the broker closes.
+    """A table that is written periodically, and when the broker closes.
 
     `interval_ms` gives the milliseconds between two writes, asked before each wait;
     None for a table that is written at the end only. `save` writes what has changed; it

@@ -90,10 +90,10 @@ class Writes(Flag):
 class Request(NamedTuple):
     """A request that is served.
 
-    `serve` is called with the decoded header and body as far as the row names them.
-    With `raw` it gets channel and command instead and decodes them itself: requests of
-    hot paths, and those that need the connection. It returns the answer, a function
-    that makes the answer later, or None: no answer, or one that comes from elsewhere.
+    `serve` is called with the decoded header and body that the row names. With `raw` it
+    gets channel and command instead and decodes them itself: requests of hot paths, and
+    those that need the connection. It returns the answer, a function that makes the
+    answer later, or None: no answer, or one that comes from elsewhere.
     """
 
     code: RequestCode

@@ -123,7 +123,7 @@ class TopicQueues:
         self._known: dict[str, tuple[float, list[MessageQueue]]] = {}
 
     def known(self, topic: str) -> list[MessageQueue] | None:
-        """The queues as far as they need not be asked for; None when they have to."""
+        """The queues if they are known without asking; otherwise None."""
         if self._caller is None or not self._addresses:
             route = self._own(topic)
             return [] if route is None else route.subscribe_queues(topic)

@@ -112,7 +112,7 @@ class ConsumerManager:
         self._groups: dict[str, ConsumerGroup] = {}
         self._memberships: dict[Channel, set[str]] = {}
         self.group_left: list[Callable[[str], None]] = []
-        """Told of each group whose last member has left."""
+        """Called with each group whose last member has left."""
         self.resubscribed: list[Callable[[str, str], None]] = []
         """Called with group and topic when the group's filter for the topic changed."""
 
@@ -182,7 +182,7 @@ class ConsumerManager:
         return True
 
     def unregister(self, channel: Channel, name: str) -> None:
-        """A client leaves a group; the others are told."""
+        """Remove a client from a group and notify the other members."""
         self._leave(channel, name)
 
     def channel_closed(self, channel: Channel) -> None:

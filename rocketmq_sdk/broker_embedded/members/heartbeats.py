@@ -58,8 +58,8 @@ class ClientProcessor:
         """Register a client in the groups that its body names.
 
         A body with a fingerprint and without subscriptions only says that the client is
-        alive; it is told to send all when the group's last fingerprint was another one,
-        or when the group is not known any more.
+        alive. The answer asks for the subscriptions when the group is not known any
+        more, or when its last fingerprint was another one.
         """
         data = HeartbeatData.decode(request.body)
         core = self._core

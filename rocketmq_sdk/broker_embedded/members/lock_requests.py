@@ -27,6 +27,6 @@ class LockProcessor:
         return Command.response(body=LockBatchResponseBody(tuple(owned)).encode())
 
     def unlock(self, body: UnlockBatchRequestBody) -> Command:
-        """UNLOCK_BATCH_MQ: the member gives queues back."""
+        """UNLOCK_BATCH_MQ: release a member's queue locks."""
         self._locks.unlock(body.consumer_group, body.mq_set, body.client_id)
         return Command.response()

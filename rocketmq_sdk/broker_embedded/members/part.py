@@ -47,7 +47,7 @@ SCAN_INTERVAL: Final = 10.0
 
 
 class MemberPart(Part):
-    """Who consumes and produces in which group, which queues members hold and read."""
+    """Members of groups: producers, consumers, queue locks and assignment."""
 
     __slots__ = ("_assignments", "_clients", "_config", "consumers", "locks", "modes", "producers")
 

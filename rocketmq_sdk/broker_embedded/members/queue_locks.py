@@ -28,7 +28,7 @@ class _Lock:
 
 
 class QueueLocks:
-    """Who owns which queue of which group."""
+    """The owners of queue locks, by group and queue."""
 
     __slots__ = ("_clock", "_lifetime", "_locks")
 

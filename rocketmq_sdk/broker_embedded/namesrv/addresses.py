@@ -1,4 +1,4 @@
-"""What peers of a name server are told for the addresses that brokers registered."""
+"""Translates registered addresses for the peers of a name server."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Channel
 
 AddressResolver = Callable[[str], str]
-"""What an asking client is told for a registered address."""
+"""Maps a registered address to the one for the asking client."""
 
 
 def same_address(address: str) -> str:
@@ -32,7 +32,7 @@ class Addresses:
         self._own_address = own_address
 
     def resolver(self, channel: Channel) -> AddressResolver:
-        """What the peer of a channel is told for a registered address."""
+        """The resolver for the peer of a channel."""
         own_address = self._own_address
         if own_address is None:
             return same_address

@@ -103,7 +103,7 @@ class BrokerTable:
 
 
 def resolved(broker: BrokerData, resolve: AddressResolver) -> BrokerData:
-    """The brokers of a name with the addresses that a peer is told."""
+    """The brokers of a name with their addresses as a peer sees them."""
     if resolve is same_address:
         return broker
     return attrs.evolve(

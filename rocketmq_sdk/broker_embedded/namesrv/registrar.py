@@ -1,4 +1,4 @@
-"""Registers brokers, and gives them up at the end of their connection or their time."""
+"""Registers brokers; removes them when their connection ends or they time out."""
 
 from __future__ import annotations
 

@@ -112,5 +112,5 @@ class NameServer:
         return self._registrar.order_configuration()
 
     async def run(self) -> None:
-        """Give up brokers as their time is over, until cancelled."""
+        """Remove brokers as they time out, until cancelled."""
         await self._registrar.run()

@@ -253,7 +253,7 @@ class PopBuffer:
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
-        """Store checkpoints whose time in memory is over, until cancelled."""
+        """Store checkpoints when their time in memory has passed, until cancelled."""
         while True:
             self._earlier = trio.Event()
             now = self._clock.now_ms()

@@ -24,7 +24,7 @@ FILE_NAME: Final = "consumerOrderInfo.json"
 ILLEGAL: Final = -1
 IGNORED: Final = -2
 IDLE_MS: Final = 24 * 3600 * 1000
-"""How long a queue that nobody pops is remembered."""
+"""How long a queue without pops is remembered."""
 _SIGN: Final = 1 << 63
 _LONG: Final = 1 << 64
 

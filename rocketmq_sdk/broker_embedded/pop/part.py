@@ -156,7 +156,7 @@ class PopPart(Part):
             store.listen(holder.on_arrival, waiting=holder.waiting_by_queue)
 
     def channel_closed(self, channel: Channel) -> None:
-        """Nobody waits for its pops any more."""
+        """Drop the waiting pops of a closed connection."""
         self.state.waiting.channel_closed(channel)
         self.state.notifications.channel_closed(channel)
 

@@ -203,7 +203,7 @@ class PopProcessor:
         return lambda: self._read_on(pop, reading, wanted)
 
     async def _read_on(self, pop: _Pop, reading: Reading, wanted: Wanted) -> Command | None:
-        """Go on with a pop of which a queue has to be read from the disk."""
+        """Continue a pop that has to read a queue from the disk."""
         try:
             while True:
                 topic, queue_id, offset, most, message_filter = wanted

@@ -28,7 +28,7 @@ class AddressCaller(Protocol):
 
 
 class BrokerIdentity:
-    """Who registers: names, the address that clients dial, the address for replicas."""
+    """A broker's names, its address for clients and the one for replicas."""
 
     __slots__ = ("address", "broker_id", "broker_name", "cluster", "ha_server_address")
 

@@ -236,7 +236,7 @@ class RegistrationService:
 
     @property
     def registered_at(self) -> tuple[str, ...]:
-        """The name servers elsewhere that hold this broker, as far as is known."""
+        """The name servers elsewhere that are known to hold this broker."""
         return tuple(remote.address for remote in self._remotes if remote.registered)
 
     async def run(self) -> None:

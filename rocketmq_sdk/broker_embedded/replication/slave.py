@@ -47,7 +47,7 @@ class SlaveState(Enum):
     COMPARING = "COMPARING"
     """It is connected, and the end of both logs is being compared."""
     FOLLOWING = "FOLLOWING"
-    """Its log is that of its master as far as it goes, and grows."""
+    """Its log is a prefix of the master's, and grows."""
     DIVERGED = "DIVERGED"
     """Its log is not that of its master. Nothing is taken and nobody served."""
     REFUSED = "REFUSED"

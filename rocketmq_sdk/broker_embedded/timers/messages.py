@@ -81,7 +81,7 @@ def deliver_time(text: str, now_ms: int) -> int | None:
 def slot_time_of(deliver_ms: int, precision_ms: int) -> int:
     """The slot for a delivery time.
 
-    It fires when its width is over, so it lies up to one width earlier.
+    It fires when its width has passed, so it lies up to one width earlier.
     """
     return (deliver_ms - 1) // precision_ms * precision_ms
 

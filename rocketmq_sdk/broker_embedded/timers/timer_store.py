@@ -1,4 +1,4 @@
-"""Wheel, log and checkpoint together: who waits until when, across restarts.
+"""Wheel, log and checkpoint together: all waiting timers, across restarts.
 
 The state of `TimerMessageStore` of Apache RocketMQ 5.4.0. All methods are synchronous
 and belong to the thread of the event loop; the timer service owns the object and does

@@ -104,7 +104,7 @@ class TimerWheel:
         return Slot(units * self.precision_ms, first, last, count)
 
     def occupant(self, time: int) -> Slot | None:
-        """Whatever is in the place of a time, even if it belongs to another time."""
+        """The slot in the place of a time, even if it belongs to another time."""
         page, at = self._place(time // self.precision_ms)
         data = self._pages.get(page)
         if data is None:
