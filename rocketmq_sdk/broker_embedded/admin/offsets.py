@@ -72,21 +72,16 @@ class OffsetTableRequests:
         """CLONE_GROUP_OFFSET (314): give a group the offsets of another one.
 
         In one topic, or in all topics of the source when none is named. Topics that do
-        not exist are left out. While the source has members, so are topics that it does
-        not subscribe to, unless the request says that it is offline.
+        not exist are left out. While the source subscribes to others, so are topics
+        that it does not subscribe to, unless the request says that it is offline.
         """
         source = header.src_group
-        online = self._members.consumers.group(source) is not None
         for name in (
             [header.topic]
             if header.topic and header.topic.strip()
             else sorted(self._core.offsets.topics_of(source))
         ):
             known = self._core.topics.get(name) is not None
-            if known and (
-                header.offline
-                or not online
-                or self._members.consumers.subscription(source, name) is not None
-            ):
+            if known and (header.offline or not self._members.consumers.leaves_out(source, name)):
                 self._core.offsets.clone(source, header.dest_group, name)
         return Command.response()

@@ -98,9 +98,9 @@ class ProgressRequests:
     def consume_stats(self, header: GetConsumeStatsRequestHeader) -> Command | Continuation:
         """GET_CONSUME_STATS (208): a group's progress, in given topics or in all.
 
-        "All" are the topics in which it has offsets. Topics that an online group no
-        longer subscribes to are left out, unless the request names them. A topic that
-        is named repeatedly counts once.
+        "All" are the topics in which it has offsets. Topics that a group does not
+        subscribe to, while it subscribes to others, are left out unless the request
+        names them. A topic that is named repeatedly counts once.
         """
         group, offsets = header.consumer_group, self._core.offsets
         listed = [name.strip() for name in (header.topic_list or "").split(";") if name.strip()]
@@ -125,13 +125,10 @@ class ProgressRequests:
     ) -> ConsumeStats:
         """Statistics with those of some topics more."""
         consumers = self._members.consumers
-        online = consumers.group(group) is not None
         table, rate = stats.offset_table, stats.consume_tps
         for name in names:
             topic = self._core.topics.get(name)
-            if topic is None or (
-                online and not listed and consumers.subscription(group, name) is None
-            ):
+            if topic is None or (not listed and consumers.leaves_out(group, name)):
                 continue
             table.update(queue_progress(self._core, group, topic))
             rate += self._core.stats.group_rate(name, group)
@@ -178,12 +175,11 @@ class ProgressRequests:
         behind = inflight = 0
         for group in self._core.groups.all():
             stats: list[ConsumeStats] = []
-            online = self._members.consumers.group(group) is not None
             for name in sorted(self._core.offsets.topics_of(group)):
                 topic = self._core.topics.get(name)
                 if topic is None or (ordered_only and not topic.order):
                     continue
-                if online and self._members.consumers.subscription(group, name) is None:
+                if self._members.consumers.leaves_out(group, name):
                     continue
                 table = queue_progress(self._core, group, topic, pulled=False)
                 behind += sum(

@@ -134,6 +134,14 @@ class ConsumerManager:
         group = self._groups.get(name)
         return None if group is None else group.subscriptions.get(topic)
 
+    def leaves_out(self, name: str, topic: str) -> bool:
+        """Whether a group subscribes to something, but not to this topic.
+
+        Members that pull chosen queues subscribe to nothing: they leave out nothing.
+        """
+        group = self._groups.get(name)
+        return group is not None and bool(group.subscriptions) and topic not in group.subscriptions
+
     def topic_consumers(self, topic: str) -> set[str]:
         """The groups whose members subscribe to a topic now."""
         return {group.name for group in self._groups.values() if topic in group.subscriptions}

@@ -142,6 +142,7 @@ class AckProcessor:
         when all are.
         """
         check_revive_queue(self._core, self._state, handle.revive_queue_id)
+        self._core.stats.acknowledged(topic, group, len(offsets))
         state = self._state
         key = match_key(
             topic, group, queue_id, handle.start_offset, handle.pop_time, handle.broker_name
@@ -179,6 +180,7 @@ class AckProcessor:
         if reached == -1:
             remark = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, next:{reached}"
             return Command.response(ResponseCode.MESSAGE_ILLEGAL, remark=remark)
+        core.stats.acknowledged(topic, group)
         if reached >= 0:
             if not core.offsets.has_reset(group, topic, queue_id):
                 core.offsets.commit(group, topic, queue_id, reached)

@@ -73,6 +73,7 @@ class ChangeInvisibleTimeProcessor:
             [0],
             broker_name=handle.broker_name,
         )
+        core.stats.checkpoint(header.topic, header.consumer_group)
         stored = self._state.records.put_checkpoint(checkpoint, handle.revive_queue_id)
         if not is_stored(stored):
             remark = (

@@ -418,6 +418,7 @@ class PopProcessor:
             [offset - offsets[0] for offset in offsets],
             broker_name=self._core.config.current.broker_name,
         )
+        self._core.stats.checkpoint(pop.header.topic, group)
         stored = self._state.buffer.hand_out(checkpoint, pop.revive_queue, next_offset)
         if stored is None:
             return True
