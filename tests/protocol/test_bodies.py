@@ -6,6 +6,7 @@ import gzip
 import importlib
 import json
 import pkgutil
+import tracemalloc
 import zlib
 from typing import Any
 
@@ -26,7 +27,7 @@ from rocketmq_sdk.protocol.bodies.members import (
 )
 from rocketmq_sdk.protocol.bodies.offsets import ResetOffsetBody
 from rocketmq_sdk.protocol.bodies.progress import ConsumeStats, TopicStatsTable
-from rocketmq_sdk.protocol.bodies.registration import RegisterBrokerBody
+from rocketmq_sdk.protocol.bodies.registration import INFLATED_MAX, RegisterBrokerBody
 from rocketmq_sdk.protocol.bodies.routes import ClusterInfo, decode_route, encode_route
 from rocketmq_sdk.protocol.bodies.topics import (
     DataVersion,
@@ -35,6 +36,7 @@ from rocketmq_sdk.protocol.bodies.topics import (
     TopicList,
 )
 from rocketmq_sdk.protocol.body import Body
+from rocketmq_sdk.protocol.frame import DEFAULT_MAX_FRAME
 from rocketmq_sdk.protocol.json.dialect import decode_json
 from rocketmq_sdk.protocol.subscription import SubscriptionData
 from support.paths import CODEC_VECTORS
@@ -365,6 +367,26 @@ def test_the_compressed_registration_of_apache() -> None:
         ).topic_config_serialize_wrapper.topic_queue_mapping_info_map
         != {}
     )
+
+
+def test_a_compressed_registration_inflates_to_no_more_than_a_frame_holds() -> None:
+    bomb = zlib.compress(b"\0" * (INFLATED_MAX * 8))
+    tracemalloc.start()
+    try:
+        with pytest.raises(RemoteProtocolError, match="too long"):
+            RegisterBrokerBody.decode_compressed(bomb)
+        _now, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert INFLATED_MAX <= DEFAULT_MAX_FRAME
+    assert peak < 3 * INFLATED_MAX
+
+
+def test_a_compressed_registration_of_very_many_topics_fits() -> None:
+    table = {f"topic-{number}": TopicConfig(f"topic-{number}") for number in range(20_000)}
+    body = RegisterBrokerBody(TopicConfigSerializeWrapper(table, DataVersion(1, 2, 3)))
+    decoded = RegisterBrokerBody.decode_compressed(body.encode_compressed())
+    assert decoded.topic_config_serialize_wrapper.topic_config_table == table
 
 
 def test_the_plain_registration_of_apache() -> None:

@@ -38,7 +38,7 @@ class GetBrokerMemberGroupResponseBody(Body):
 
 
 _INT = Struct(">i")
-INFLATED_MAX: Final = 256 * 1024 * 1024
+INFLATED_MAX: Final = 16 * 1024 * 1024
 _LEVEL: Final = 9
 
 
@@ -74,7 +74,7 @@ class RegisterBrokerBody(Body):
     def decode_compressed(cls, data: bytes, version: int = CLIENT_VERSION) -> RegisterBrokerBody:
         """The registration out of the compressed form that a peer of a version wrote.
 
-        Raises `RemoteProtocolError` when it is broken or inflates to more than 256 MiB.
+        Raises `RemoteProtocolError` when it is broken or inflates to more than 16 MiB.
         """
         reader = _Chunks(_inflate(data))
         data_version = DataVersion.decode(reader.chunk())
