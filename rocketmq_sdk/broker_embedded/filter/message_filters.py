@@ -13,7 +13,7 @@ from rocketmq_sdk.model.properties import RETRY_TOPIC
 from rocketmq_sdk.names import retry_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
 
     from rocketmq_sdk.broker_embedded.filter.consumer_filters import (
         ConsumerFilterData,
@@ -39,6 +39,11 @@ class TagFilter:
 
     def __init__(self, codes: frozenset[int]) -> None:
         self._codes = codes
+
+    @property
+    def what(self) -> Hashable:
+        """The hash codes."""
+        return self._codes
 
     def matches_tags_code(self, tags_code: int | None) -> bool:
         """Whether the hash of a tag is among the wanted ones; an unknown hash passes.
@@ -74,6 +79,11 @@ class SqlFilter:
         self._data = data
         self._expression = expression
         self._filters = filters
+
+    @property
+    def what(self) -> Hashable:
+        """The expression, and whether it goes by bit maps."""
+        return self._expression.text, self._data is None
 
     def matches_tags_code(self, _tags_code: int | None) -> bool:
         """The code of a tag says nothing about an expression."""
@@ -113,6 +123,11 @@ class RetryFilter:
             data.compiled for data in filters if data.group == group and data.compiled is not None
         ]
         self._longest = max(compiled, key=lambda expression: len(expression.text), default=None)
+
+    @property
+    def what(self) -> Hashable:
+        """The group whose expressions count."""
+        return "retries of", self._group
 
     def matches_tags_code(self, _tags_code: int | None) -> bool:
         """Retry topics are subscribed to as a whole."""

@@ -51,6 +51,9 @@ class PopPart(Part):
         self.state.waiting = PopHolder(core.clock, self._popper.rerun)
         self.state.notifications = PopHolder(core.clock, self._notifier.rerun, last_first=True)
         members.consumers.resubscribed.append(self.state.waiting.wake_outdated)
+        core.offsets.on_reset.append(
+            lambda group, topic, queue_id: self.state.waiting.wake(topic, group, queue_id)
+        )
 
     def requests(self) -> Iterable[Request]:
         """Pops and what follows them."""

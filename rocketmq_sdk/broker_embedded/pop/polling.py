@@ -56,6 +56,7 @@ class HeldPop(HeldPull):
         self.outdated = False
         """Its group wants other messages since it came."""
         self.key = (topic, group, queue_id)
+        self.wanted = (ordered, self.wanted)
 
     def wake_at(self, moment: float) -> None:
         """Look again at a moment (monotonic seconds), even before the deadline."""
@@ -77,7 +78,7 @@ class PopHolder(PullHolder):
 
     def waiting(self, topic: str, group: str, queue_id: int) -> int:
         """How many requests wait for a queue, or for any."""
-        return len(self._queues.get((topic, group, queue_id), ()))
+        return sum(map(len, self._queues.get((topic, group, queue_id), {}).values()))
 
     def hold(self, pull: HeldPull) -> None:
         """Keep a request until it is woken."""
@@ -108,9 +109,22 @@ class PopHolder(PullHolder):
                 return
 
     def wake(self, topic: str, group: str, queue_id: int) -> None:
-        """Wake a request of a group that waits for a queue, or for any queue."""
-        if not self._wake_one(topic, group, ANY_QUEUE, None) and queue_id != ANY_QUEUE:
-            self._wake_one(topic, group, queue_id, None)
+        """Something may be there in a queue, or (-1) in any of them.
+
+        Wakes a request of the group that waits for any queue, else one that waits for
+        that queue, or one of each.
+        """
+        if self._wake_one(topic, group, ANY_QUEUE, None):
+            return
+        queues = self._groups.get(topic, {}).get(group, ())
+        for number in sorted(queues) if queue_id == ANY_QUEUE else (queue_id,):
+            self._wake_one(topic, group, number, None)
+
+    def _pass_on(self, pull: HeldPull) -> None:
+        """Wake another request: what has woken this one is still there."""
+        assert isinstance(pull, HeldPop)
+        if not self.closing:
+            self.wake(pull.topic, pull.group, pull.queue_id)
 
     def wake_outdated(self, group: str, topic: str) -> None:
         """A group's filter for a topic changed: wake its requests.
@@ -118,7 +132,7 @@ class PopHolder(PullHolder):
         They must not take or skip messages by their old expressions.
         """
         for queue_id in sorted(self._groups.get(topic, {}).get(group, ())):
-            for pop in list(self._queues[topic, group, queue_id]):
+            for pop in self._all_of((topic, group, queue_id)):
                 assert isinstance(pop, HeldPop)
                 pop.outdated = True
                 self._wake(pop)
@@ -132,15 +146,20 @@ class PopHolder(PullHolder):
         *,
         retried: bool = False,
     ) -> bool:
-        held = self._queues.get((topic, group, queue_id))
-        if not held:
-            return False
-        for pop in reversed(held) if self._last_first else held:
+        found: HeldPop | None = None
+        for same in self._queues.get((topic, group, queue_id), {}).values():
+            pop = next(reversed(same) if self._last_first else iter(same))
             assert isinstance(pop, HeldPop)
-            if (arrival is None or pop.matches(arrival)) and not (retried and pop.ordered):
-                self._wake(pop)
-                return True
-        return False
+            if retried and pop.ordered:
+                continue
+            if found is not None and (pop.number > found.number) != self._last_first:
+                continue
+            if arrival is None or pop.lets_through(arrival):
+                found = pop
+        if found is None:
+            return False
+        self._wake(found)
+        return True
 
     def _drop(self, pull: HeldPull) -> None:
         super()._drop(pull)

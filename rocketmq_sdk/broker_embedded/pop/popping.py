@@ -30,7 +30,7 @@ from rocketmq_sdk.broker_embedded.pop.plan import (
     queue_order,
     record_offsets,
 )
-from rocketmq_sdk.broker_embedded.pop.polling import HeldPop
+from rocketmq_sdk.broker_embedded.pop.polling import ANY_QUEUE, HeldPop
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
 from rocketmq_sdk.broker_embedded.pop.state import policy_of
 from rocketmq_sdk.broker_embedded.pull.long_polling import LONGEST_HOLD_MS
@@ -360,8 +360,11 @@ class PopProcessor:
             return (yield topic, queue_id, offset, pop.missing, message_filter)
         finally:
             self._locked.discard(key)
+            # Others may have found this queue closed; retries are for all queues.
             self._state.waiting.wake(
-                pop.header.topic, pop.header.consumer_group, pop.header.queue_id
+                pop.header.topic,
+                pop.header.consumer_group,
+                queue_id if topic == pop.header.topic else ANY_QUEUE,
             )
 
     def _hand_out(self, pop: _Pop, key: QueueKey, result: GetResult) -> None:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Hashable
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
@@ -44,6 +45,9 @@ UNSENT_MAX: Final = 8 * 1024 * 1024
 """Unsent answer bytes above which a peer's held pulls are answered empty."""
 _UNREAD: Final = "[OVERLOAD]earlier answers are not read yet, start flow control for a while"
 _SLACK: Final = 64
+_SLICE: Final = 64
+"""Woken pulls that are run again without interruption."""
+_SLICE_OF_DEADLINES: Final = 1024
 
 
 class HeldPull:
@@ -60,11 +64,13 @@ class HeldPull:
         "header",
         "key",
         "message_filter",
+        "number",
         "offset",
         "over",
         "queue_id",
         "request",
         "topic",
+        "wanted",
     )
 
     def __init__(
@@ -90,12 +96,14 @@ class HeldPull:
         self.message_filter = message_filter
         self.deadline = deadline
         self.key: tuple[str | int, ...] = (topic, queue_id)
+        self.number = 0
+        """Its place in the order of those that came."""
+        self.wanted: Hashable = None if message_filter is None else message_filter.what
+        """Equal for all that the same messages end the wait of."""
         self.over = False
 
-    def matches(self, arrival: Arrival) -> bool:
-        """Whether a message that has arrived ends the wait."""
-        if arrival.queue_offset < self.offset:
-            return False
+    def lets_through(self, arrival: Arrival) -> bool:
+        """Whether its filter lets a message through that has arrived."""
         wanted = self.message_filter
         if wanted is None:
             return True
@@ -132,12 +140,13 @@ class PullHolder:
         self._limit = limit
         # The inner tables are ordered sets: a connection that ends takes thousands of
         # its pulls out of a long one.
-        self._queues: dict[tuple[str | int, ...], dict[HeldPull, None]] = {}
+        # Those that wait for the same are together, so that each filter is asked once.
+        self._queues: dict[tuple[str | int, ...], dict[Hashable, dict[HeldPull, None]]] = {}
         self._channels: dict[Channel, set[HeldPull]] = {}
         self._deadlines: list[tuple[float, int, HeldPull]] = []
         self._order = count()
         self._held = 0
-        self._woken: list[HeldPull] = []
+        self._woken: deque[HeldPull] = deque()
         self._runner: trio.lowlevel.Task | None = None
         self._nearest = float("inf")
         self._nearer = trio.Event()
@@ -161,7 +170,11 @@ class PullHolder:
     def hold(self, pull: HeldPull) -> None:
         """Keep a pull until it is woken; the caller has checked `full`."""
         self._held += 1
-        self._queues.setdefault(pull.key, {})[pull] = None
+        pull.number = next(self._order)
+        same = self._queues.setdefault(pull.key, {}).setdefault(pull.wanted, {})
+        if same:
+            pull.message_filter = next(iter(same)).message_filter
+        same[pull] = None
         pulls = self._channels.get(pull.channel)
         if pulls is None:
             pulls = self._channels[pull.channel] = set()
@@ -169,7 +182,7 @@ class PullHolder:
         if len(self._deadlines) > 2 * self._held + _SLACK:
             self._deadlines = [entry for entry in self._deadlines if not entry[2].over]
             heapq.heapify(self._deadlines)
-        heapq.heappush(self._deadlines, (pull.deadline, next(self._order), pull))
+        heapq.heappush(self._deadlines, (pull.deadline, pull.number, pull))
         if pull.deadline < self._nearest:
             self._nearer.set()
 
@@ -177,19 +190,25 @@ class PullHolder:
         """Wake the pulls that a message matches."""
         if not self._queues:
             return
-        pulls = self._queues.get((arrival.topic, arrival.queue_id))
-        if pulls is None:
+        groups = self._queues.get((arrival.topic, arrival.queue_id))
+        if groups is None:
             return
-        for pull in [pull for pull in pulls if pull.matches(arrival)]:
-            self._wake(pull)
+        offset = arrival.queue_offset
+        for same in list(groups.values()):
+            if next(iter(same)).lets_through(arrival):
+                for pull in [pull for pull in same if pull.offset <= offset]:
+                    self._wake(pull)
 
     def wake_queue(self, topic: str, queue_id: int) -> None:
         """Run the pulls of a queue again now, whatever they wait for.
 
         Used when something other than a message has come.
         """
-        for pull in list(self._queues.get((topic, queue_id), ())):
+        for pull in self._all_of((topic, queue_id)):
             self._wake(pull)
+
+    def _all_of(self, key: tuple[str | int, ...]) -> list[HeldPull]:
+        return [pull for same in self._queues.get(key, {}).values() for pull in same]
 
     def channel_closed(self, channel: Channel) -> None:
         """Forget the pulls of a connection that has ended."""
@@ -199,12 +218,11 @@ class PullHolder:
     def release_all(self) -> None:
         """Answer every pull now and hold no more."""
         self.closing = True
-        for pulls in list(self._queues.values()):
-            for pull in list(pulls):
+        for key in list(self._queues):
+            for pull in self._all_of(key):
                 self._wake(pull)
-        woken, self._woken = self._woken, []
-        for pull in woken:
-            self._finish(pull)
+        while self._woken:
+            self._finish(self._woken.popleft())
 
     def _drop(self, pull: HeldPull) -> None:
         if pull.over:
@@ -212,10 +230,13 @@ class PullHolder:
         pull.over = True
         self._held -= 1
         key = pull.key
-        pulls = self._queues[key]
-        del pulls[pull]
-        if not pulls:
-            del self._queues[key]
+        groups = self._queues[key]
+        same = groups[pull.wanted]
+        del same[pull]
+        if not same:
+            del groups[pull.wanted]
+            if not groups:
+                del self._queues[key]
         of_channel = self._channels.get(pull.channel)
         if of_channel is not None:
             of_channel.discard(pull)
@@ -236,8 +257,10 @@ class PullHolder:
         Returns what the answer still has to await.
         """
         if pull.channel.closed:
+            self._pass_on(pull)
             return None
         if pull.channel.unsent_bytes() > UNSENT_MAX:
+            self._pass_on(pull)
             # One message can wake thousands of pulls of a peer that reads nothing; it
             # is not read for each of them.
             pull.channel.respond(
@@ -246,27 +269,33 @@ class PullHolder:
             return None
         try:
             answer = self._rerun(pull)
-        except RocketMQError as error:
-            answer = error_response(error)
-        except Exception as error:
-            logger.exception("a held pull of %s failed", pull.channel.remote_address)
-            answer = error_response(error)
+        except Exception as error:  # noqa: BLE001 - answered, and logged there
+            answer = self._failed(pull, error)
         if answer is None or isinstance(answer, Command):
             if answer is not None:
                 pull.channel.respond(pull.request, answer)
             return None
         return answer
 
+    def _failed(self, pull: HeldPull, error: Exception) -> Command:
+        """The answer to a woken pull that could not look for messages."""
+        self._pass_on(pull)
+        if not isinstance(error, RocketMQError):
+            logger.exception("a held pull of %s failed", pull.channel.remote_address)
+        return error_response(error)
+
+    def _pass_on(self, pull: HeldPull) -> None:
+        """A woken pull has not looked for messages. Each message wakes all pulls that
+        match, so nobody else has to be woken.
+        """
+
     async def _answer(
         self, pull: HeldPull, continuation: Callable[[], Awaitable[Command | None]]
     ) -> None:
         try:
             answer = await continuation()
-        except RocketMQError as error:
-            answer = error_response(error)
-        except Exception as error:
-            logger.exception("a held pull of %s failed", pull.channel.remote_address)
-            answer = error_response(error)
+        except Exception as error:  # noqa: BLE001 - answered, and logged there
+            answer = self._failed(pull, error)
         if answer is not None:
             pull.channel.respond(pull.request, answer)
 
@@ -279,8 +308,8 @@ class PullHolder:
                 if not self._woken:
                     self._runner = trio.lowlevel.current_task()
                     await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
-                woken, self._woken = self._woken, []
-                for pull in woken:
+                for _ in range(min(_SLICE, len(self._woken))):
+                    pull = self._woken.popleft()
                     continuation = self._finish(pull)
                     if continuation is not None:
                         nursery.start_soon(self._answer, pull, continuation)
@@ -294,9 +323,14 @@ class PullHolder:
     async def _watch_deadlines(self) -> None:
         while True:
             now = self._clock.monotonic()
-            deadlines = self._deadlines
-            while deadlines and (deadlines[0][2].over or deadlines[0][0] <= now):
+            deadlines, ended = self._deadlines, 0
+            while (
+                deadlines
+                and ended < _SLICE_OF_DEADLINES
+                and (deadlines[0][2].over or deadlines[0][0] <= now)
+            ):
                 pull = heapq.heappop(deadlines)[2]
+                ended += 1
                 if not pull.over:
                     self._wake(pull)
             self._nearer = trio.Event()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 from rocketmq_sdk.model.properties import decode_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Hashable, Mapping
 
 
 class PutStatus(Enum):
@@ -287,6 +287,11 @@ class MessageFilter(Protocol):
     @property
     def needs_properties(self) -> bool:
         """Whether `matches_record` has to be asked after the tags code has passed."""
+        ...
+
+    @property
+    def what(self) -> Hashable:
+        """What it lets through: equal for filters whose verdicts are the same."""
         ...
 
     def matches_tags_code(self, tags_code: int | None) -> bool:

@@ -45,6 +45,7 @@ class ConsumerOffsetManager:
         "before_write",
         "data_version",
         "dirty",
+        "on_reset",
     )
 
     def __init__(self, config_file: ConfigFile, clock: Clock, *, version_step: int = 500) -> None:
@@ -60,6 +61,8 @@ class ConsumerOffsetManager:
         self._writing = trio.Lock()
         self.around_write: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
         """Made when the offsets are taken, entered around their way into the file."""
+        self.on_reset: list[Callable[[str, str, int], None]] = []
+        """Called with group, topic and queue id of each reset."""
         self.before_write: list[Callable[[], None]] = []
         """Called before the offsets are taken, to commit what is known only now."""
 
@@ -159,6 +162,8 @@ class ConsumerOffsetManager:
         """Make the next pull of the queue start at `offset`, and commit it."""
         self._resets.setdefault(f"{topic}@{group}", {})[queue_id] = offset
         self.commit(group, topic, queue_id, offset)
+        for notice in self.on_reset:
+            notice(group, topic, queue_id)
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a reset waits for the next pull."""

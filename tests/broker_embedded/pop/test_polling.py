@@ -4,13 +4,23 @@ RocketMQ since 5.3.4).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from unittest.mock import sentinel
 
 import pytest
+import trio
+import trio.testing
 
 from rocketmq_sdk.broker_embedded.pop.polling import ANY_QUEUE, HeldPop, PopHolder
 from rocketmq_sdk.broker_embedded.store.messages import Arrival
 from rocketmq_sdk.clock import TrioClock
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.protocol.command import Command
+from support.broker import connect, open_broker
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 GROUP, TOPIC = "G_1", "T_x"
 
@@ -91,3 +101,78 @@ def test_requests_in_order_and_other_groups_sleep_on() -> None:
     for holder in (holder_of(ANY_QUEUE, ordered=True), holder_of(ANY_QUEUE, group="H")):
         holder.on_arrival(arrival(f"%RETRY%{GROUP}_{TOPIC}"))
         assert len(holder.waiting_by_queue) == 1
+
+
+def pop(queue_id: int = -1, poll_ms: int = 10_000) -> Command:
+    fields = {
+        "consumerGroup": "G",
+        "topic": "T",
+        "queueId": queue_id,
+        "maxMsgNums": 1,
+        "invisibleTime": 60_000,
+        "pollTime": poll_ms,
+        "bornTime": 0,
+        "initMode": 0,
+    }
+    return Command(
+        RequestCode.POP_MESSAGE, ext_fields={name: str(value) for name, value in fields.items()}
+    )
+
+
+async def test_a_wake_up_of_a_closing_connection_goes_to_the_next(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_broker() as (broker, peer), trio.open_nursery() as nursery:
+        await peer.send("T", b"first")
+        assert (await peer.ask(pop())).code == 0
+        others = [await connect(broker, nursery) for _ in range(2)]
+        calls = []
+        for other in others:
+            calls.append(other.channel.submit(pop(), 30))
+            await trio.testing.wait_all_tasks_blocked()
+        waiting = broker.parts.pop.state.waiting
+        [same] = waiting._queues["T", "G", ANY_QUEUE].values()
+        next(iter(same)).channel.abort("it ends")
+        begin = trio.current_time()
+        await peer.send("T", b"second")
+        assert (await calls[1].wait()).code == 0
+        assert trio.current_time() - begin < 0.1
+        nursery.cancel_scope.cancel()
+
+
+def test_a_request_that_fails_passes_its_wake_up_on() -> None:
+    holder = holder_of(ANY_QUEUE, 3, 4)
+    holder.wake(TOPIC, GROUP, 0)
+    [woken] = holder._woken
+    holder._failed(woken, RocketMQError("x"))
+    assert (holder.waiting(TOPIC, GROUP, 3), holder.waiting(TOPIC, GROUP, 4)) == (0, 0)
+
+
+def test_any_queue_is_each_queue_where_nobody_waits_for_any() -> None:
+    """After a cold read, or with messages left, by a pop of any queue."""
+    holder = holder_of(3, 4, 4)
+    holder.wake(TOPIC, GROUP, ANY_QUEUE)
+    assert (holder.waiting(TOPIC, GROUP, 3), holder.waiting(TOPIC, GROUP, 4)) == (0, 1)
+
+
+async def test_a_reset_wakes_a_pop(autojump_clock: MockClock) -> None:
+    async with open_broker() as (_broker, peer):
+        for number in range(3):
+            await peer.send("T", bytes([number]))
+        for _ in range(3):
+            assert (await peer.ask(pop())).code == 0
+        call = peer.channel.submit(pop(), 30)
+        await trio.testing.wait_all_tasks_blocked()
+        begin = trio.current_time()
+        answer = await peer.ask(
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+            topic="T",
+            group="G",
+            queueId=0,
+            timestamp=0,
+            isForce="true",
+            offset=1,
+        )
+        assert answer.code == 0
+        assert (await call.wait()).code == 0
+        assert trio.current_time() - begin < 0.1

@@ -240,3 +240,64 @@ async def test_old_deadlines_do_not_pile_up(autojump_clock: MockClock) -> None:
             holder.on_arrival(Arrival("t", 0, number, 0, 0, 0, 0, ""))
         assert holder.held == 0
         assert len(holder._deadlines) < 200
+
+
+class CountingFilter:
+    """Counts how often it is asked for its verdict on properties."""
+
+    needs_properties = True
+    what = "the same for all"
+
+    def __init__(self, verdict: bool) -> None:
+        self.verdict = verdict
+        self.asked = 0
+
+    def matches_tags_code(self, _tags_code: int | None) -> bool:
+        return True
+
+    def work(self, length: int) -> int:
+        return length
+
+    def matches_record(self, _properties: object) -> bool:
+        self.asked += 1
+        return self.verdict
+
+
+@pytest.mark.parametrize("verdict", [False, True])
+async def test_each_filter_is_asked_once_for_an_arrival(
+    autojump_clock: MockClock, verdict: bool
+) -> None:
+    async with open_broker() as (_broker, peer):
+        holder = PullHolder(TrioClock(), lambda _pull: None)
+        filters = [CountingFilter(verdict) for _ in range(200)]
+        for wanted in filters:
+            holder.hold(HeldPull(peer.channel, Command(11), "t", 0, 0, wanted, 1e9))
+        holder.on_arrival(Arrival("t", 0, 5, 0, 0, 0, 0, ""))
+        assert sum(wanted.asked for wanted in filters) == 1
+        assert holder.held == (0 if verdict else 200)
+
+
+async def test_others_have_their_turn_while_thousands_are_woken(
+    autojump_clock: MockClock,
+) -> None:
+    served: list[int] = []
+
+    def rerun(pull: HeldPull) -> Command:
+        served.append(pull.offset)
+        return Command(0)
+
+    async with open_broker() as (_broker, peer), trio.open_nursery() as nursery:
+        holder = PullHolder(TrioClock(), rerun)
+        nursery.start_soon(holder.run)
+        await trio.testing.wait_all_tasks_blocked()
+        for number in range(5000):
+            holder.hold(HeldPull(peer.channel, Command(11), "t", 0, number, None, 1e9))
+        holder.on_arrival(Arrival("t", 0, 5000, 0, 0, 0, 0, ""))
+        steps, before = [], 0
+        while len(served) < 5000:
+            await trio.lowlevel.checkpoint()
+            steps.append(len(served) - before)
+            before = len(served)
+        assert max(steps) <= 256
+        assert served == list(range(5000))
+        nursery.cancel_scope.cancel()

@@ -285,6 +285,8 @@ class TagFilter:
     def needs_properties(self) -> bool:
         return self.wanted is not None
 
+    what = None
+
     def matches_tags_code(self, tags_code: int | None) -> bool:
         return tags_code in self.codes
 

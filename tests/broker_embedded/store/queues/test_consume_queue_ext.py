@@ -51,6 +51,8 @@ class WantsBitMap:
         self.byte = byte
         self.codes: list[int | None] = []
 
+    what = None
+
     def matches_tags_code(self, code: int | None) -> bool:
         self.codes.append(code)
         return True
