@@ -87,7 +87,7 @@ ROOMS = {
     "broker_embedded": [
         ["store", "request"],
         ["settings", "part"],
-        ["tables", "fast_failure"],
+        ["tables", "fast_failure", "supervision"],
         ["core", "namesrv"],
         ["timers", "filter", "registration", "housekeeping"],
         ["members", "store_tool"],

@@ -27,6 +27,7 @@ from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+from rocketmq_sdk.broker_embedded.supervision import BrokerHealth, error_text
 from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError, StoreError
 from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
@@ -53,6 +54,10 @@ CLOSE_TIMEOUT: Final = 10.0
 """Seconds that leaving the block may take, besides the last sync of the store."""
 ABANDON_TIMEOUT: Final = 2.0
 """The same when the block is left by an exception or a cancellation."""
+_FOR_LAST_SAVE: Final = 0.2
+"""The part of the time for closing that is kept for saving tables once more."""
+_FOR_LEAVING: Final = 0.4
+"""The part that telling others may take."""
 _NO_LIMIT: Final = (1 << 31) - 1
 
 
@@ -79,8 +84,8 @@ class EmbeddedBroker(RunsOnce):
     Leaving it answers held requests, closes connections, writes and syncs everything,
     in at most 10 s (2 s when the block is left by an exception or a cancellation) and
     the time of the last sync. All of it is tried; the first error comes out at the end,
-    unless the block was left by another one. When a service of the broker fails, the
-    block is cancelled and left with one `RocketMQError` that names the service.
+    unless the block was left by another one. A service of the broker that fails is
+    started again after a pause, and `health()` tells of it; the block goes on.
 
     All channels, local ones too, belong to the trio run in which the block was entered;
     use from another run raises a `RocketMQError`.
@@ -145,6 +150,15 @@ class EmbeddedBroker(RunsOnce):
         """The settings in force."""
         return self._live.current
 
+    def health(self) -> BrokerHealth:
+        """Whether it takes messages now, how its services are, and what is wrong.
+
+        Raises `ClosedError` when the broker is not open.
+        """
+        if self._token is None or not hasattr(self, "core"):
+            raise ClosedError(f"{self!r} is not open")
+        return self.core.supervisor.health()
+
     @property
     def store(self) -> MessageStore:
         """The message store, while the broker is open."""
@@ -204,8 +218,10 @@ class EmbeddedBroker(RunsOnce):
                     yield
                     limit = CLOSE_TIMEOUT
                 finally:
-                    async with bounded_cleanup(limit):
-                        await self._close(problems)
+                    async with bounded_cleanup(limit * (1 - _FOR_LAST_SAVE)):
+                        await self._close(problems, limit * _FOR_LEAVING)
+                    async with bounded_cleanup(limit * _FOR_LAST_SAVE):
+                        await self._save_all(problems)
                     nursery.cancel_scope.cancel()
             if problems:
                 raise problems[0]
@@ -312,7 +328,7 @@ class EmbeddedBroker(RunsOnce):
         services.append(Service("housekeeping", Housekeeping(self.core, self._tables).run))
         services.append(Service("name server", self.namesrv.run))
         for service in services:
-            nursery.start_soon(_guarded, service)
+            nursery.start_soon(self.core.supervisor.run, service)
         ports = self._ports
         servers = (
             (self.server, ports.broker),
@@ -324,34 +340,49 @@ class EmbeddedBroker(RunsOnce):
             self.ha_address = join_address(ports.host, ports.ha_port)
         await registration.wait_tried()
 
-    async def _close(self, problems: list[Exception]) -> None:
-        """Close the broker within the caller's time limit.
+    async def _close(self, problems: list[Exception], leaving: float) -> None:
+        """Close the broker within the caller's time limit, `leaving` seconds of it for
+        telling others.
 
         Each step is tried; errors are added to `problems`.
         """
-        save = [table.save for table in self._tables]
-        steps: list[Callable[[], Awaitable[None]]] = [
-            self._release_held,
-            *(part.close for part in reversed(self.parts)),
-            *save,
-            *(part.leave for part in reversed(self.parts)),
+        await self._try_each(
+            problems, self._release_held, *(part.close for part in reversed(self.parts))
+        )
+        await self._save_all(problems)
+        with trio.move_on_after(leaving):
+            await self._try_each(problems, *(part.leave for part in reversed(self.parts)))
+        await self._try_each(
+            problems,
             self._ports.stop_accepting,
             self.server.aclose,
             self.vip_server.aclose,
             self.namesrv_server.aclose,
-            *save,
-        ]
+        )
+
+    async def _save_all(self, problems: list[Exception]) -> None:
+        """Save every table, whatever happens to the others."""
+        for table in self._tables:
+            try:
+                await table.save()
+            except Exception as error:  # noqa: BLE001 - all steps are tried; the first error is raised
+                self._note(
+                    problems, f"{table.name} could not be written: {error_text(error)}", error
+                )
+
+    async def _try_each(
+        self, problems: list[Exception], *steps: Callable[[], Awaitable[None]]
+    ) -> None:
         for step in steps:
             try:
                 await step()
-            except Exception as error:
-                logger.error(
-                    "while closing %r: %s",
-                    self,
-                    error,
-                    exc_info=not isinstance(error, RocketMQError),
-                )
-                problems.append(error)
+            except Exception as error:  # noqa: BLE001 - all steps are tried; the first error is raised
+                self._note(problems, error_text(error), error)
+
+    def _note(self, problems: list[Exception], text: str, error: Exception) -> None:
+        unexpected = not isinstance(error, RocketMQError)
+        logger.error("while closing %r: %s", self, text, exc_info=error if unexpected else None)
+        problems.append(error)
 
     async def _release_held(self) -> None:
         for part in self.parts:
@@ -368,15 +399,3 @@ class EmbeddedBroker(RunsOnce):
                     type(part).__name__,
                     channel.remote_address,
                 )
-
-
-async def _guarded(service: Service) -> None:
-    """Run a service; what ends it becomes an error that names it."""
-    try:
-        await service.run()
-    except RocketMQError:
-        raise
-    except Exception as error:
-        raise RocketMQError(
-            f"the {service.name} of the embedded broker failed: {type(error).__name__}: {error}"
-        ) from error

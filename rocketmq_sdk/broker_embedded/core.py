@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.part import SavedTable
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+from rocketmq_sdk.broker_embedded.supervision import Supervisor
 from rocketmq_sdk.broker_embedded.tables.groups import GroupManager
 from rocketmq_sdk.broker_embedded.tables.offsets import FILE_NAME as OFFSETS_FILE
 from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
@@ -41,6 +42,7 @@ class Core:
         "stats",
         "store",
         "store_host",
+        "supervisor",
         "topic_deleted",
         "topics",
     )
@@ -80,6 +82,8 @@ class Core:
         if not store.started_clean:
             self.offsets.limit(store.max_offset)
         self.stats = BrokerStats()
+        self.supervisor = Supervisor(clock, lambda: store.failure)
+        """Runs the services; knows how they are."""
         self.topic_deleted: list[Callable[[str], None]] = [self.stats.remove_topic]
         """Called with each topic that was deleted."""
         self.group_deleted: list[Callable[[str], None]] = [self.stats.remove_group]

@@ -6,22 +6,18 @@ due.
 
 from __future__ import annotations
 
-import logging
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 import trio
 
 from rocketmq_sdk.broker_embedded.tables.stats import TICK_SECONDS
-from rocketmq_sdk.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.part import SavedTable
-
-logger = logging.getLogger(__name__)
 
 
 class Housekeeping:
@@ -44,10 +40,10 @@ class Housekeeping:
             await trio.sleep(interval_ms() / 1000)
             try:
                 await table.save()
-            except StoreError as error:
-                logger.error(
-                    "%s could not be written; it will be tried again: %s", table.name, error
-                )
+            except Exception as error:  # noqa: BLE001 - one table keeps no other from being saved
+                self._core.supervisor.save_failed(table.name, error)
+            else:
+                self._core.supervisor.tables.over(table.name)
 
     async def _count(self) -> None:
         while True:

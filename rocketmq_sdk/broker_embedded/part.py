@@ -6,6 +6,7 @@ everything else is done in loops over them: opening, serving, forgetting, closin
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -15,11 +16,23 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Channel
 
 
+class AfterError(Enum):
+    """What becomes of a service that raised."""
+
+    RESTART = "restart"
+    """It is started again after a back-off."""
+    END_BROKER = "end the broker"
+    """The broker's block ends with the error; for what nothing can go on without."""
+
+
 class Service(NamedTuple):
     """A task that runs as long as the broker is open; its errors carry `name`."""
 
     name: str
     run: Callable[[], Awaitable[None]]
+    after_error: AfterError = AfterError.RESTART
+    trouble: Iterable[str] | None = None
+    """What it cannot do now while it goes on with the rest; read when asked."""
 
 
 class SavedTable(NamedTuple):

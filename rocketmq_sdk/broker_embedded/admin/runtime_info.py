@@ -126,6 +126,7 @@ class RuntimeInfo:
                 for what in ("Size", "HeadWaitTimeMills")
             },
             "EndTransactionQueueSize": 0,
+            "embeddedBrokerHealth": str(core.supervisor.health()),
         }
 
     def _puts(self, totals: Totals) -> dict[str, object]:

@@ -22,11 +22,13 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from rocketmq_sdk.backoff import Backoff
 from rocketmq_sdk.broker_embedded.pop.plan import record_offsets
 from rocketmq_sdk.broker_embedded.pop.progress import checkpoints_before, identity_of, is_torn
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
 from rocketmq_sdk.broker_embedded.store.messages import GetStatus, MessageToStore, PutStatus
-from rocketmq_sdk.errors import ProtocolError, StoreError
+from rocketmq_sdk.broker_embedded.supervision import Complaints, error_text
+from rocketmq_sdk.errors import ProtocolError, RocketMQError, StoreError
 from rocketmq_sdk.model.properties import (
     FIRST_POP_TIME,
     ORIGIN_GROUP,
@@ -86,6 +88,7 @@ BACKOFF_SECONDS: Final = (
 """Delays before a failed revival is tried again, by the number of failures."""
 RETRY_SECONDS: Final = 1.0
 """How long revival rests when not even that could be written down."""
+_REST: Final = Backoff(first=RETRY_SECONDS, limit=30.0, jitter=0.0)
 _GRACE_MS: Final = 2000
 _EARLY_MS: Final = 5000
 _SECOND_MS: Final = 1000
@@ -95,14 +98,23 @@ _FOREVER: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZ
 _GONE: Final = None
 
 
-class _UnavailableError(Exception):
+class _UnavailableError(RocketMQError):
     """Something cannot be done now; the text says what."""
 
 
 class _ReviveQueue:
     """What was read of one queue of the revive topic and is not finished."""
 
-    __slots__ = ("by_key", "latest_ms", "next_offset", "old_end", "open", "queue_id")
+    __slots__ = (
+        "by_key",
+        "failures",
+        "latest_ms",
+        "next_offset",
+        "old_end",
+        "open",
+        "queue_id",
+        "rests_until",
+    )
 
     def __init__(self, queue_id: int, next_offset: int) -> None:
         self.queue_id = queue_id
@@ -111,6 +123,8 @@ class _ReviveQueue:
         self.by_key: dict[str, list[PopCheckPoint]] = {}
         self.latest_ms = 0
         self.old_end = 0
+        self.failures = 0
+        self.rests_until = 0.0
 
     @property
     def finished(self) -> int:
@@ -166,6 +180,8 @@ class ReviveService:
         self._mark = 0, 0
         self._readable_until = 0
         self._wake = trio.Event()
+        self.trouble = Complaints()
+        """Queues of the revive topic that wait."""
         self.revived = 0
         """Messages put into retry topics since the start."""
 
@@ -217,23 +233,51 @@ class ReviveService:
         wait = float("inf")
         delivered = self._delivered_and_readable()
         for queue in self._queues.values():
-            more = True
-            while more:
-                more = self._read(queue)
+            if self._clock.monotonic() >= queue.rests_until:
                 try:
-                    finished = await self._finish(queue, 0 if more else delivered)
-                except _UnavailableError as problem:
-                    logger.warning("revival waits: %s", problem)
-                    wait, more, finished = min(wait, RETRY_SECONDS), False, True
-                if more or finished:
-                    await trio.lowlevel.checkpoint()
+                    await self._serve(queue, delivered)
+                except Exception as problem:  # noqa: BLE001 - it is tried again later
+                    self._rest(queue, problem)
+                else:
+                    self._went_well(queue)
             self._keep_offset(queue)
+            if queue.failures:
+                wait = min(wait, max(_BEHIND_SECONDS, queue.rests_until - self._clock.monotonic()))
+                continue
             if queue.open:
                 wait = min(wait, self._until(queue.open[0]))
         if self._copies is not None and wait == float("inf") and delivered > self._loaded_at:
             self._copies = None
             self._finished.clear()
         return wait
+
+    async def _serve(self, queue: _ReviveQueue, delivered: int) -> None:
+        """Read and finish what is due in one queue. Whatever it raises keeps no other
+        queue waiting.
+        """
+        more = True
+        while more:
+            try:
+                more = self._read(queue)
+            except StoreError:
+                # What was read before goes on; acks behind it are not known yet.
+                await self._finish(queue, 0)
+                raise
+            if await self._finish(queue, 0 if more else delivered) or more:
+                await trio.lowlevel.checkpoint()
+
+    def _rest(self, queue: _ReviveQueue, problem: Exception) -> None:
+        """Let a queue wait after an error, longer each time."""
+        queue.rests_until = self._clock.monotonic() + _REST.delay(queue.failures)
+        queue.failures += 1
+        about = f"revive queue {queue.queue_id}"
+        if self.trouble.add(about, problem):
+            logger.warning("revival of %s waits: %s", about, error_text(problem))
+
+    def _went_well(self, queue: _ReviveQueue) -> None:
+        if queue.failures:
+            queue.failures = 0
+            self.trouble.over(f"revive queue {queue.queue_id}")
 
     def _delivered_and_readable(self) -> int:
         """Moment up to which delivered timers are readable in their queues.
@@ -373,7 +417,7 @@ class ReviveService:
                 message = await self._look_up(checkpoint, offset)
                 if message is not None:
                     self._put_copy(checkpoint, message)
-            except (_UnavailableError, StoreError) as problem:
+            except Exception as problem:  # noqa: BLE001 - it is tried again later
                 self._put_again(checkpoint, offset, queue_id, problem)
             checkpoint.acknowledge([offset])
 

@@ -71,7 +71,7 @@ class TimerPart(Part):
         if self._core.config.current.is_slave:
             return ()
         return (
-            Service("schedule service", self.schedule.run),
+            Service("schedule service", self.schedule.run, trouble=self.schedule.trouble),
             Service("timer service", self.service.run),
         )
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatus
+from rocketmq_sdk.broker_embedded.supervision import BACKOFF, Complaints, error_text
 from rocketmq_sdk.errors import ProtocolError
 from rocketmq_sdk.model.properties import REAL_QID, REAL_TOPIC, TAGS, property_in_text
 from rocketmq_sdk.names import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
@@ -62,9 +63,11 @@ class ScheduleService:
         "_offsets",
         "_sleeping_until",
         "_store",
+        "_tries",
         "_version_step",
         "data_version",
         "dirty",
+        "trouble",
     )
 
     def __init__(
@@ -88,6 +91,9 @@ class ScheduleService:
         self._sleeping_until: float = 0
         self.data_version = DataVersion()
         self.dirty = False
+        self._tries: dict[int, int] = {}
+        self.trouble = Complaints()
+        """Levels that wait because something cannot be read or written."""
 
     def load(self) -> None:
         """Read the file and look at the head of each queue; the store is open.
@@ -189,13 +195,34 @@ class ScheduleService:
             now = self._clock.now_ms()
             if self._due and self._due[0][0] <= now:
                 _due_ms, level = heapq.heappop(self._due)
-                self._deliver(level, now)
+                self._try_level(level, now)
                 await trio.lowlevel.checkpoint()
                 continue
             self._sleeping_until = self._due[0][0] if self._due else float("inf")
             with trio.move_on_after((self._sleeping_until - now) / 1000):
                 await self._earlier.wait()
             self._sleeping_until = 0
+
+    def _try_level(self, level: int, now: int) -> None:
+        """Deliver what is due in a level; after an error the level waits, and no other
+        one does.
+        """
+        about = f"delay level {level}"
+        try:
+            self._deliver(level, now)
+        except Exception as error:  # noqa: BLE001 - other levels go on
+            tries = self._tries[level] = self._tries.get(level, 0) + 1
+            self._push(now + int(BACKOFF.delay(tries - 1) * 1000), level)
+            if self.trouble.add(about, error):
+                logger.error(
+                    "%s stands at message %d and is tried again: %s",
+                    about,
+                    self.offset(level),
+                    error_text(error),
+                )
+        else:
+            if self._tries.pop(level, None) is not None:
+                self.trouble.over(about)
 
     def _deliver(self, level: int, now: int) -> None:
         """Deliver at most a slice of what is due in a level; remember what is next."""

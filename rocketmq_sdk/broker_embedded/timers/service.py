@@ -117,6 +117,7 @@ class TimerService:
         self._flushing = trio.Lock()
         self._scope: trio.CancelScope | None = None
         self._ended = trio.Event()
+        self._closed = False
         self._expired_at = 0.0
         self._refused = self._unkept = False
         self.enqueued = 0
@@ -256,6 +257,9 @@ class TimerService:
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Deliver until cancelled or closed."""
+        if self._closed:
+            return
+        self._ended = trio.Event()
         try:
             with trio.CancelScope() as self._scope:
                 async with trio.open_nursery() as nursery:
@@ -560,6 +564,7 @@ class TimerService:
 
     async def close(self) -> None:
         """End the deliveries, so that `persist` can make them durable."""
+        self._closed = True
         if self._scope is not None:
             self._scope.cancel()
             await self._ended.wait()

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
+from rocketmq_sdk.broker_embedded.supervision import Complaints, error_text
 from rocketmq_sdk.broker_embedded.transactions.half_messages import (
     check_body,
     destination,
@@ -93,6 +94,7 @@ class TransactionCheckService:
         "_table",
         "_topics",
         "_unended",
+        "trouble",
     )
 
     def __init__(
@@ -112,11 +114,12 @@ class TransactionCheckService:
         self._topics = topics
         self._clock = clock
         self._host = host
-        self._unended: list[Half] = []
+        self._unended = table.unended
+        self.trouble = Complaints()
+        """Half messages that could not be looked at."""
 
     async def run(self) -> None:
         """Work until cancelled."""
-        self._unended = list(self._table.unended)
         self._write_missing_ops()
         while True:
             await trio.sleep(self._config.current.transaction_check_interval / 1000)
@@ -152,15 +155,41 @@ class TransactionCheckService:
         end = self._store.max_physical_offset
         config = self._config.current
         asked: list[_Question] = []
+        failed: set[str] = set()
         for count, offset in enumerate(self._table.open_offsets(), 1):
             half = self._table.get(offset)
-            if half is not None and not self._look(half, end, config, asked):
+            if half is not None and not self._try_half(half, end, config, asked, failed):
                 break
             if count % _SLICE == 0:
                 await self._ask_all(asked)
                 await trio.lowlevel.checkpoint()
         await self._ask_all(asked)
+        self.trouble.keep(failed)
         self._table.note_progress()
+
+    def _try_half(
+        self,
+        half: Half,
+        end: int,
+        config: BrokerConfig,
+        asked: list[_Question],
+        failed: set[str],
+    ) -> bool:
+        """`_look`; after an error the half message waits for the next round, and those
+        behind it have their turn.
+        """
+        about = f"half message {half.offset}"
+        try:
+            return self._look(half, end, config, asked)
+        except Exception as error:  # noqa: BLE001 - other half messages go on
+            failed.add(about)
+            if self.trouble.add(about, error):
+                logger.error(
+                    "%s could not be looked at; the next round tries it: %s",
+                    about,
+                    error_text(error),
+                )
+            return True
 
     def _look(self, half: Half, end: int, config: BrokerConfig, asked: list[_Question]) -> bool:
         """Handle one half message; False when it and all behind it are too young.

@@ -17,6 +17,7 @@ import trio
 
 from rocketmq_sdk.errors import RemoteProtocolError, StoreCorruptError
 from rocketmq_sdk.protocol.json.dialect import decode_json, encode_pretty
+from rocketmq_sdk.protocol.text import encode_text
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
@@ -78,7 +79,7 @@ class ConfigFile:
                 name: kept for name, kept in self._foreign.items() if name not in value
             }
             value = {**self._foreign, **value}
-        return encode_pretty(value).encode()
+        return encode_text(encode_pretty(value))
 
     def _read(self, path: str) -> tuple[bool, object | None]:
         data = self._files.read(path)

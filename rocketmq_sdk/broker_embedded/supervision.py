@@ -1,0 +1,224 @@
+"""Keeps the services of a broker running, and tells how they are.
+
+A service that raises is started again after a back-off; the others do not notice. It is
+named in the log once for each distinct error. What an error leaves behind is shown in
+`EmbeddedBroker.health()`. A log that could not be synced is not a service's error: the
+store refuses messages from then on and says why (`MessageStore.failure`), and the
+broker goes on serving what it has.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import trio
+
+from rocketmq_sdk.backoff import Backoff
+from rocketmq_sdk.broker_embedded.part import AfterError
+from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.lifecycle import unwrap_single
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rocketmq_sdk.broker_embedded.part import Service
+    from rocketmq_sdk.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+BACKOFF: Final = Backoff(first=0.5, limit=30.0, jitter=0.0)
+"""How long a service rests before it is started again."""
+WELL_AFTER: Final = 60.0
+"""Seconds without an error after which a service counts as well again."""
+_REMEMBERED: Final = 100
+
+
+class ServiceState(Enum):
+    """What a service is doing."""
+
+    RUNNING = "running"
+    WAITING = "waiting to be started again"
+    ENDED = "ended"
+
+
+@attrs.frozen
+class ServiceHealth:
+    """One service of a broker: its state, and its last error if that is not over.
+
+    `since_ms` (epoch milliseconds) is when the first error of the series came.
+    """
+
+    name: str
+    state: ServiceState
+    last_error: str | None = None
+    since_ms: int | None = None
+
+
+@attrs.frozen
+class BrokerHealth:
+    """Whether a broker takes messages, and what is wrong with it, in plain words.
+
+    `reasons` name each hindrance: why messages are refused, services with an error,
+    tables that could not be saved. The truth value of the object is `taking_messages`.
+    """
+
+    taking_messages: bool
+    reasons: tuple[str, ...] = ()
+    services: tuple[ServiceHealth, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.taking_messages
+
+    def __str__(self) -> str:
+        state = "taking messages" if self.taking_messages else "not taking messages"
+        return f"{state}: {'; '.join(self.reasons)}" if self.reasons else state
+
+
+def error_text(error: BaseException) -> str:
+    """An error in words; those of this package speak for themselves."""
+    return str(error) if isinstance(error, RocketMQError) else f"{type(error).__name__}: {error}"
+
+
+class Complaints:
+    """Which errors were told already, and which are there now, by what they concern."""
+
+    __slots__ = ("_now", "_told")
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, str]] = set()
+        self._now: dict[str, str] = {}
+
+    def add(self, about: str, error: BaseException) -> bool:
+        """Note an error; whether it has to be told in the log."""
+        text = error_text(error)
+        self._now[about] = text
+        if (about, text) in self._told:
+            return False
+        if len(self._told) >= _REMEMBERED:
+            self._told.clear()
+        self._told.add((about, text))
+        return True
+
+    def over(self, about: str) -> None:
+        """What was complained about works again."""
+        if self._now.pop(about, None) is not None:
+            self._told = {told for told in self._told if told[0] != about}
+
+    def keep(self, abouts: set[str]) -> None:
+        """Everything but these is over."""
+        for about in self._now.keys() - abouts:
+            self.over(about)
+
+    def __iter__(self) -> Iterator[str]:
+        return (f"{about}: {text}" for about, text in self._now.items())
+
+
+class _Watched:
+    """A service, and how it is."""
+
+    __slots__ = ("failures", "last_error", "service", "since_ms", "started", "state", "told")
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self.state = ServiceState.RUNNING
+        self.last_error: str | None = None
+        self.since_ms: int | None = None
+        self.told: set[str] = set()
+        self.failures = 0
+        self.started = 0.0
+
+    def forget(self) -> None:
+        """It is well."""
+        self.last_error = self.since_ms = None
+        self.told.clear()
+        self.failures = 0
+
+    def health(self, now: float) -> ServiceHealth:
+        """How it is at a moment of the monotonic clock."""
+        if self.state is ServiceState.RUNNING and now - self.started >= WELL_AFTER:
+            self.forget()
+        return ServiceHealth(self.service.name, self.state, self.last_error, self.since_ms)
+
+
+class Supervisor:
+    """Runs services, and knows how they and the saving of tables are."""
+
+    __slots__ = ("_clock", "_services", "refusing", "tables")
+
+    def __init__(self, clock: Clock, refusing: Callable[[], str | None]) -> None:
+        """`refusing` tells why messages are refused; None while they are accepted."""
+        self._clock = clock
+        self._services: list[_Watched] = []
+        self.refusing = refusing
+        self.tables = Complaints()
+        """Tables that could not be saved."""
+
+    async def run(self, service: Service) -> None:
+        """Run a service until cancelled, or until it ends by itself."""
+        watched = _Watched(service)
+        self._services.append(watched)
+        while True:
+            watched.state = ServiceState.RUNNING
+            watched.started = self._clock.monotonic()
+            try:
+                await service.run()
+            except Exception as error:  # noqa: BLE001 - what a service raises is its policy's matter
+                self._failed(watched, error)
+            except BaseExceptionGroup as group:
+                errors, rest = group.split(Exception)
+                if rest is not None or errors is None:
+                    raise
+                self._failed(watched, errors)
+            else:
+                watched.state = ServiceState.ENDED
+                return
+            watched.state = ServiceState.WAITING
+            await trio.sleep(BACKOFF.delay(watched.failures - 1))
+
+    def _failed(self, watched: _Watched, error: BaseException) -> None:
+        """Note an error, and tell it in the log unless that was done before."""
+        name = watched.service.name
+        cause = unwrap_single(error) if isinstance(error, BaseExceptionGroup) else error
+        text = error_text(cause)
+        if watched.service.after_error is AfterError.END_BROKER:
+            raise RocketMQError(f"the {name} of the embedded broker failed: {text}") from cause
+        if self._clock.monotonic() - watched.started >= WELL_AFTER:
+            watched.forget()
+        watched.failures += 1
+        watched.last_error = text
+        if watched.since_ms is None:
+            watched.since_ms = self._clock.now_ms()
+        if text not in watched.told:
+            if len(watched.told) >= _REMEMBERED:
+                watched.told.clear()
+            watched.told.add(text)
+            logger.error(
+                "the %s of the broker failed and is started again: %s",
+                name,
+                text,
+                exc_info=None if isinstance(cause, RocketMQError) else cause,
+            )
+
+    def save_failed(self, name: str, error: BaseException) -> None:
+        """A table could not be saved; it is tried again."""
+        if self.tables.add(name, error):
+            logger.error(
+                "%s could not be written; it will be tried again: %s", name, error_text(error)
+            )
+
+    def health(self) -> BrokerHealth:
+        """How the broker is now."""
+        now, problem = self._clock.monotonic(), self.refusing()
+        services = tuple(watched.health(now) for watched in self._services)
+        reasons = [] if problem is None else [problem]
+        for watched, seen in zip(self._services, services, strict=True):
+            if seen.last_error is not None:
+                reasons.append(f"the {seen.name} is {seen.state.value} after: {seen.last_error}")
+            trouble = watched.service.trouble
+            if trouble is not None:
+                reasons += [f"the {seen.name} waits: {text}" for text in trouble]
+        reasons += [f"cannot be saved: {text}" for text in self.tables]
+        return BrokerHealth(problem is None, tuple(reasons), services)
