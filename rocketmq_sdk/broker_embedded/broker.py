@@ -328,7 +328,7 @@ class EmbeddedBroker(RunsOnce):
         services.append(Service("housekeeping", Housekeeping(self.core, self._tables).run))
         services.append(Service("name server", self.namesrv.run))
         for service in services:
-            nursery.start_soon(self.core.supervisor.run, service)
+            self.core.supervisor.start(nursery, service)
         ports = self._ports
         servers = (
             (self.server, ports.broker),

@@ -158,8 +158,20 @@ class Supervisor:
 
     async def run(self, service: Service) -> None:
         """Run a service until cancelled, or until it ends by itself."""
+        await self._keep_running(self._watch(service))
+
+    def start(self, nursery: trio.Nursery, service: Service) -> None:
+        """`run` a service in a nursery; `health` shows it at once."""
+        nursery.start_soon(self._keep_running, self._watch(service))
+
+    def _watch(self, service: Service) -> _Watched:
         watched = _Watched(service)
+        watched.started = self._clock.monotonic()
         self._services.append(watched)
+        return watched
+
+    async def _keep_running(self, watched: _Watched) -> None:
+        service = watched.service
         while True:
             watched.state = ServiceState.RUNNING
             watched.started = self._clock.monotonic()

@@ -141,7 +141,7 @@ class PopPart(Part):
             Service("pop polling", state.waiting.run),
             Service("notifications of pop", state.notifications.run),
             Service("pop buffer", state.buffer.run),
-            Service("revival of popped messages", state.revive.run),
+            Service("revival of popped messages", state.revive.run, trouble=state.revive.trouble),
         )
 
     def saved_tables(self) -> Iterable[SavedTable]:

@@ -1,0 +1,352 @@
+"""What fails in one service or table ends neither the broker nor the others."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.broker_embedded.part import AfterError, Service
+from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.supervision import ServiceState, Supervisor
+from rocketmq_sdk.clock import TrioClock
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.errors import ClosedError, RocketMQError, StoreError
+from rocketmq_sdk.names import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
+from rocketmq_sdk.protocol.bodies.admin import KVTable
+from support.broker import open_broker
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from trio.testing import MockClock
+
+ERRORS = (OSError("no disk"), StoreError("commitlog: Input/output error"), ValueError("odd"))
+SCHEDULE_RUN = "rocketmq_sdk.broker_embedded.timers.schedule.ScheduleService.run"
+HALF = "TRAN_MSG\x01true\x02PGROUP\x01PG\x02UNIQ_KEY\x01"
+
+
+@pytest.fixture
+def supervisor() -> Supervisor:
+    return Supervisor(TrioClock(), lambda: None)
+
+
+def failing(error: Exception, fails: Callable[[int], bool]) -> tuple[list[float], Any]:
+    """A service that raises at the starts that `fails` names, and the times of all."""
+    starts: list[float] = []
+
+    async def run() -> None:
+        starts.append(trio.current_time())
+        await trio.sleep(1)
+        if fails(len(starts)):
+            raise error
+        await trio.sleep(3600)
+        raise error
+
+    return starts, run
+
+
+async def watch(supervisor: Supervisor, run: Callable[[], Awaitable[None]], seconds: float) -> None:
+    with trio.move_on_after(seconds):
+        await supervisor.run(Service("test service", run))
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+async def test_a_service_that_fails_once_goes_on_and_is_well_after_a_minute(
+    autojump_clock: MockClock,
+    supervisor: Supervisor,
+    error: Exception,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    starts, run = failing(error, lambda number: number == 1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(watch, supervisor, run, 1000)
+        await trio.sleep(1.2)
+        (seen,) = supervisor.health().services
+        assert seen.state is ServiceState.WAITING
+        assert str(error) in (seen.last_error or "")
+        assert seen.since_ms is not None
+        await trio.sleep(2)
+        (seen,) = supervisor.health().services
+        assert seen.state is ServiceState.RUNNING
+        assert seen.last_error is not None
+        await trio.sleep(70)
+        (seen,) = supervisor.health().services
+        assert (seen.state, seen.last_error) == (ServiceState.RUNNING, None)
+        assert supervisor.health().reasons == ()
+        nursery.cancel_scope.cancel()
+    assert len(starts) == 2
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+async def test_one_that_always_fails_is_started_more_and_more_rarely(
+    autojump_clock: MockClock,
+    supervisor: Supervisor,
+    error: Exception,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    starts, run = failing(error, lambda _number: True)
+    await watch(supervisor, run, 600)
+    gaps = [after - before for before, after in pairwise(starts)]
+    assert gaps == sorted(gaps)
+    assert gaps[-1] == 31
+    assert len(caplog.records) == 1
+    assert "test service" in caplog.text
+
+
+async def test_each_distinct_error_is_told_once(
+    autojump_clock: MockClock, supervisor: Supervisor, caplog: pytest.LogCaptureFixture
+) -> None:
+    starts: list[int] = []
+
+    async def run() -> None:
+        starts.append(1)
+        raise ERRORS[len(starts) % 2]
+
+    await watch(supervisor, run, 600)
+    assert len(starts) > 10
+    assert len(caplog.records) == 2
+
+
+async def test_errors_of_a_services_tasks_count_and_cancellation_passes(
+    autojump_clock: MockClock,
+    supervisor: Supervisor,
+) -> None:
+    async def run() -> None:
+        async def child() -> None:
+            raise OSError("in a task")
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(child)
+            nursery.start_soon(trio.sleep_forever)
+
+    with trio.move_on_after(5) as scope:
+        await supervisor.run(Service("nest", run))
+    assert scope.cancelled_caught
+    assert supervisor.health().services[0].last_error == "OSError: in a task"
+
+
+async def test_one_that_ends_is_shown_and_a_fatal_one_raises(
+    autojump_clock: MockClock, supervisor: Supervisor
+) -> None:
+    async def ends() -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def fatal() -> None:
+        raise ValueError("the last one")
+
+    await supervisor.run(Service("short", ends))
+    assert supervisor.health().services[0].state is ServiceState.ENDED
+    with pytest.raises(RocketMQError, match=r"fatal one of the embedded broker failed.*last one"):
+        await supervisor.run(Service("fatal one", fatal, AfterError.END_BROKER))
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+async def test_the_broker_serves_while_a_service_fails_and_closes_at_once(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async def broken() -> None:
+        raise error
+
+    monkeypatch.setattr(SCHEDULE_RUN, lambda _self: broken())
+    with trio.fail_after(600):
+        async with open_broker() as (broker, peer):
+            for number in range(20):
+                await peer.send("orders", b"%d" % number)
+                assert await peer.pull("orders", number)
+                await trio.sleep(10)
+            health = broker.health()
+            assert health
+            assert "the schedule service is waiting to be started again" in str(health)
+            answer = await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
+            assert KVTable.decode(answer.body).table["embeddedBrokerHealth"] == str(health)
+            begin = trio.current_time()
+    assert trio.current_time() - begin < 1
+
+
+async def test_only_an_open_broker_tells_its_health(autojump_clock: MockClock) -> None:
+    broker = EmbeddedBroker()
+    with pytest.raises(ClosedError):
+        broker.health()
+    async with broker:
+        assert str(broker.health()) == "taking messages"
+        names = [service.name for service in broker.health().services]
+        assert "schedule service" in names
+        assert len(set(names)) == len(names)
+
+
+# --- tables
+
+
+async def test_a_table_that_fails_keeps_no_other_from_being_saved(
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    saved: list[str] = []
+    real = ConfigFile.save
+
+    async def save(file: ConfigFile, value: object) -> None:
+        if file.name == "consumerOffset.json":
+            "\ud800".encode()
+        saved.append(file.name)
+        await real(file, value)
+
+    with pytest.raises(UnicodeEncodeError):  # noqa: PT012 - leaving the block raises
+        async with open_broker() as (broker, peer):
+            monkeypatch.setattr(ConfigFile, "save", save)
+            await peer.send("orders", b"1", properties="DELAY\x011\x02")
+            broker.core.offsets.commit("CG", "orders", 0, 1)
+            await trio.sleep(60)
+            assert "delayOffset.json" in saved
+            assert "consumer offsets" in str(broker.health())
+            assert caplog.text.count("consumer offsets could not be written") == 1
+            await peer.send("orders", b"2", properties="DELAY\x011\x02")
+            await trio.sleep(2)
+            saved.clear()
+    assert "delayOffset.json" in saved
+    assert "while closing" in caplog.text
+    assert caplog.text.count("consumer offsets could not be written") >= 2
+
+
+async def test_slow_unregistering_does_not_skip_the_last_save(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saves: list[float] = []
+    async with open_broker() as (broker, _peer):
+
+        async def slow(*_args: object) -> None:
+            await trio.sleep(100)
+
+        async def note() -> None:
+            saves.append(trio.current_time())
+
+        monkeypatch.setattr(type(broker.parts.registration), "leave", slow)
+        broker._tables[0] = broker._tables[0]._replace(save=note)
+        begin = trio.current_time()
+    assert trio.current_time() - begin <= 10
+    assert len(saves) == 2
+
+
+def test_files_hold_a_question_mark_for_what_utf8_cannot_write() -> None:
+    files = MemoryFileSystem(1 << 20)
+    file = ConfigFile(files, "odd.json")
+    file.store({"a\ud800": "\udfff", "pair": "\ud83d\ude00"})
+    assert ConfigFile(files, "odd.json").load() == {"a?": "?", "pair": "\U0001f600"}
+
+
+# --- services go on behind what they cannot read
+
+
+class Unreadable:
+    """A store from which some records cannot be read."""
+
+    def __init__(self, store: Any, *bad: int) -> None:
+        self._store = store
+        self.bad = set(bad)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def record_at(self, position: int, size: int | None = None) -> Any:
+        if position in self.bad:
+            raise StoreError("commitlog/000: Input/output error")
+        return self._store.record_at(position, size)
+
+
+async def test_other_delay_levels_go_on_beside_an_unreadable_message(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_broker() as (broker, peer):
+        for level in (1, 1, 2):
+            await peer.send("orders", b"x", properties=f"DELAY\x01{level}\x02")
+        bad = broker.store.queue_unit(SCHEDULE_TOPIC, 0, 0)
+        assert bad is not None
+        schedule = broker.parts.timers.schedule
+        store = Unreadable(broker.store, bad[0])
+        schedule._store = store  # type: ignore[assignment]
+        await trio.sleep(60)
+        assert broker.store.max_offset("orders", 0) == 1
+        assert "delay level 1: commitlog/000: Input/output error" in str(broker.health())
+        assert caplog.text.count("delay level 1 stands at message 0") == 1
+        store.bad.clear()
+        await trio.sleep(31)
+        assert broker.store.max_offset("orders", 0) == 3
+        assert broker.health().reasons == ()
+
+
+async def test_other_transactions_are_checked_beside_an_unreadable_one(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_broker() as (broker, peer):
+        for number in range(3):
+            await peer.send("orders", b"half", properties=f"{HALF}U{number}\x02", sys_flag=4)
+        bad = broker.store.queue_unit(TRANSACTION_HALF_TOPIC, 0, 0)
+        assert bad is not None
+        store = Unreadable(broker.store, bad[0])
+        broker.parts.transactions.checks._store = store  # type: ignore[assignment]
+        await trio.sleep(300)
+        table = broker.parts.transactions.table
+        assert list(table.open_offsets()) == [0]
+        assert "half message 0: commitlog/000" in str(broker.health())
+        assert caplog.text.count("half message 0 could not be looked at") == 1
+        store.bad.clear()
+        await trio.sleep(120)
+        assert len(table) == 0
+        assert broker.health().reasons == ()
+
+
+async def test_giving_up_a_transaction_waits_for_a_full_disk(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"transaction_check_max": 1, "transaction_check_interval": 300}
+    async with open_broker(transaction_time_out=100, **settings) as (broker, peer):
+        await peer.send("orders", b"half", properties=f"{HALF}U\x02", sys_flag=4)
+        with monkeypatch.context() as patch:
+
+            def full(_file: ConfigFile, _value: object) -> None:
+                raise StoreError("topics.json cannot be written: No space left on device")
+
+            patch.setattr(ConfigFile, "store", full)
+            await trio.sleep(30)
+            assert len(broker.parts.transactions.table) == 1
+            assert "No space left on device" in str(broker.health())
+            await peer.ask(RequestCode.GET_BROKER_CONFIG)
+        await trio.sleep(5)
+        assert len(broker.parts.transactions.table) == 0
+        assert broker.health().reasons == ()
+
+
+async def test_revival_waits_and_goes_on_when_the_disk_reads_again(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_broker() as (broker, peer):
+        revive = broker.parts.pop.state.revive
+        real = revive._store
+        tries: list[float] = []
+
+        class Bad:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(real, name)
+
+            def queue_unit(self, *_args: Any) -> Any:
+                tries.append(trio.current_time())
+                raise StoreError("consumequeue: Input/output error")
+
+        revive._store = Bad()  # type: ignore[assignment]
+        await trio.sleep(1)
+        assert revive._queues
+        revive._wake.set()
+        await trio.sleep(300)
+        await peer.send("orders", b"alive")
+        assert "revive queue 0: consumequeue: Input/output error" in str(broker.health())
+        assert caplog.text.count("revival of revive queue 0 waits") == 1
+        assert len(tries) < 40 * len(revive._queues)
+        revive._store = real
+        await trio.sleep(31)
+        assert broker.health().reasons == ()
