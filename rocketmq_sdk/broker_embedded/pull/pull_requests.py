@@ -210,7 +210,12 @@ class PullProcessor:
             )
         else:
             code = _CODES[status]
-        if first and header.sys_flag & PullSysFlag.COMMIT_OFFSET and header.commit_offset >= 0:
+        if (
+            first
+            and header.sys_flag & PullSysFlag.COMMIT_OFFSET
+            and header.commit_offset >= 0
+            and status is not GetStatus.OFFSET_RESET  # else it is from before the reset
+        ):
             self._offsets.commit(
                 header.consumer_group, header.topic, header.queue_id, header.commit_offset
             )

@@ -14,6 +14,7 @@ from rocketmq_sdk.model.enums import MessageModel
 from rocketmq_sdk.names import java_hash
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
+from rocketmq_sdk.protocol.flags import PullSysFlag
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from support.broker import Peer, heartbeat, open_broker, pull_request, subscription
 
@@ -208,6 +209,24 @@ async def test_offsets_are_committed_once(autojump_clock: MockClock) -> None:
             await peer.ask(pull_request("orders", 0, sys_flag=4, commit_offset=5))
             assert offsets.query("CG", "orders", 0) == 77
             assert offsets.pulled("CG", "orders", 0) == 1
+
+
+async def test_a_reset_is_not_undone_by_the_pull_that_delivers_it(
+    autojump_clock: MockClock,
+) -> None:
+    flags = int(PullSysFlag.COMMIT_OFFSET | PullSysFlag.SUBSCRIPTION)
+    with trio.fail_after(60):
+        async with open_broker() as (broker, peer):
+            for _ in range(10):
+                await peer.send("orders", b"x")
+            offsets = broker.core.offsets
+            offsets.commit("CG", "orders", 0, 9)
+            offsets.assign_reset("CG", "orders", 0, 2)
+            pull = pull_request("orders", 9, sys_flag=flags, commit_offset=9)
+            assert (await peer.ask(pull)).ext_fields["nextBeginOffset"] == "2"
+            assert offsets.offsets_of("CG", "orders") == {0: 2}
+            await peer.ask(pull_request("orders", 2, sys_flag=flags, commit_offset=3))
+            assert offsets.offsets_of("CG", "orders") == {0: 3}
 
 
 async def test_a_reset_is_told_once(autojump_clock: MockClock) -> None:
