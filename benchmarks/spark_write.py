@@ -48,7 +48,8 @@ class NullSink(DataSource):
         """Name of the format."""
         return "null"
 
-    def writer(self, schema: StructType, overwrite: bool) -> NullWriter:  # noqa: ARG002 - Spark's signature
+    # Spark's signature.
+    def writer(self, schema: StructType, overwrite: bool) -> NullWriter:  # noqa: ARG002
         """The writer."""
         return NullWriter()
 

@@ -365,7 +365,8 @@ class EmbeddedBroker(RunsOnce):
         for table in self._tables:
             try:
                 await table.save()
-            except Exception as error:  # noqa: BLE001 - all steps are tried; the first error is raised
+            except Exception as error:  # noqa: BLE001
+                # All steps are tried; the first error is raised.
                 self._note(
                     problems, f"{table.name} could not be written: {error_text(error)}", error
                 )
@@ -376,7 +377,8 @@ class EmbeddedBroker(RunsOnce):
         for step in steps:
             try:
                 await step()
-            except Exception as error:  # noqa: BLE001 - all steps are tried; the first error is raised
+            except Exception as error:  # noqa: BLE001
+                # All steps are tried; the first error is raised.
                 self._note(problems, error_text(error), error)
 
     def _note(self, problems: list[Exception], text: str, error: Exception) -> None:

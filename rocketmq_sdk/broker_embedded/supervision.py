@@ -177,7 +177,8 @@ class Supervisor:
             watched.started = self._clock.monotonic()
             try:
                 await service.run()
-            except Exception as error:  # noqa: BLE001 - what a service raises is its policy's matter
+            except Exception as error:  # noqa: BLE001
+                # What a service raises is its policy's matter.
                 self._failed(watched, error)
             except BaseExceptionGroup as group:
                 errors, rest = group.split(Exception)

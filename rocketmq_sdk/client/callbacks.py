@@ -72,11 +72,13 @@ class ConsumerCallbacks:
     def on_reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:
         """An administrator resets the offsets of the group (220)."""
 
-    def consumer_status(self, topic: str) -> dict[MessageQueue, int]:  # noqa: ARG002 - for those who override it
+    # For those who override it.
+    def consumer_status(self, topic: str) -> dict[MessageQueue, int]:  # noqa: ARG002
         """The offsets that the consumer has reached in a topic (221)."""
         return {}
 
-    def running_info(self, *, stacks: bool) -> ConsumerRunningInfo | None:  # noqa: ARG002 - for those who override it
+    # For those who override it.
+    def running_info(self, *, stacks: bool) -> ConsumerRunningInfo | None:  # noqa: ARG002
         """The state of the consumer (307); None when it cannot tell."""
         return None
 

@@ -89,7 +89,8 @@ class NamespaceFields:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def before(self, command: Command, address: str | None) -> None:  # noqa: ARG002 - as interceptors are called
+    # As interceptors are called.
+    def before(self, command: Command, address: str | None) -> None:  # noqa: ARG002
         """Name the namespace, unless the request does it already."""
         command.ext_fields.setdefault(FIELD_NAMESPACED, "true")
         command.ext_fields.setdefault(FIELD_NAMESPACE, self._name)

@@ -253,7 +253,8 @@ class Accumulator:
         handle.started, handle.deadline = now, now + self._timeout
         try:
             self._send(handle)
-        except Exception as error:  # noqa: BLE001 - the messages were taken; whoever awaits them is told
+        except Exception as error:  # noqa: BLE001
+            # The messages were taken; whoever awaits them is told.
             handle.error = error
             handle.settle()
 

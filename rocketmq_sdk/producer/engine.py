@@ -80,7 +80,8 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             self._under_way.observers.append(self._hooks.after)
         self._accumulator: Accumulator | None = None
         if self.config.auto_batch is not None:
-            go = lambda handle: self._go(handle, None, None, None)  # noqa: E731 - the queue is chosen when it goes
+            # The queue is chosen when it goes.
+            go = lambda handle: self._go(handle, None, None, None)  # noqa: E731
             self._accumulator = Accumulator(
                 self.config, self.client.ids, self._more, go, self._under_way.abandoned
             )

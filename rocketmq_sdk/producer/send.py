@@ -134,7 +134,9 @@ class SendLoop:
         """Choose the queue of the next attempt and go on to it."""
         try:
             target = self.next_target(handle)
-        except Exception as error:  # noqa: BLE001 - the selector is the caller's function; its error is the outcome of this message
+        except Exception as error:  # noqa: BLE001
+            # The selector is the caller's function; its error is the outcome of this
+            # message.
             self.finish(handle, None, error)
             return
         handle.target = target
@@ -174,7 +176,9 @@ class SendLoop:
         handle.attempts -= 1
         try:
             command = self.command(handle, target)
-        except Exception as error:  # noqa: BLE001 - an interceptor is the caller's code; its error is the outcome of this message
+        except Exception as error:  # noqa: BLE001
+            # An interceptor is the caller's code; its error is the outcome of this
+            # message.
             self.finish(handle, handle.stored, error)
             return
         handle.channel = channel

@@ -63,7 +63,8 @@ class RocketMQDataSource(DataSource):
 
         return BatchReader(settings, _columns(schema, settings), self._tasks())
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+    # Spark's name.
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """The reader of a stream."""
         settings = self._settings("STREAM")
         from rocketmq_sdk.spark.read.stream import StreamReader
@@ -77,7 +78,8 @@ class RocketMQDataSource(DataSource):
 
         return BatchWriter(settings, schema, overwrite=overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802 - Spark's name
+    # Spark's name.
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
         """The writer of a stream; `overwrite` is the output mode complete."""
         settings = self._settings("SINK")
         from rocketmq_sdk.spark.write.writer import StreamWriter

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING
 
 import trio
@@ -75,7 +76,8 @@ class Interception:
         def intercepted(channel: Channel, request: Command) -> Command | Continuation | None:
             if self._by is None:
                 return serve(channel, request)
-            self.requests.append(request)
+            # The broker may empty a request that it holds.
+            self.requests.append(copy(request))
             return self._by(channel, request, serve)
 
         self._dispatcher.replace(code, intercepted)

@@ -180,7 +180,8 @@ def test_what_is_no_hook_is_refused() -> None:
             )  # type: ignore[arg-type]  # so
     for name in ("send_hooks", "forbidden_hooks"):
         with pytest.raises(ConfigurationError, match=f"{name}.*has no method"):
-            Producer("shop", namesrv="a:1", **{name: [object()]})  # type: ignore[arg-type]  # what the test is about
+            # What the test is about.
+            Producer("shop", namesrv="a:1", **{name: [object()]})  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="before and after"):
         Client("a:1", interceptors=[object()])  # type: ignore[list-item]  # what the test is about
 

@@ -122,7 +122,8 @@ def test_what_is_no_subscription_is_named_with_its_remedy(wanted: object, text: 
     for kind in (PushConsumer, SimpleConsumer, LitePullConsumer):
         options: dict[str, Any] = {"listener": listen} if kind is PushConsumer else {}
         with pytest.raises(ConfigurationError, match=text) as raised:
-            kind("group", namesrv="127.0.0.1:1", subscriptions={"orders": wanted}, **options)  # type: ignore[dict-item]  # what users may give
+            # What users may give.
+            kind("group", namesrv="127.0.0.1:1", subscriptions={"orders": wanted}, **options)  # type: ignore[dict-item]
         assert "'orders'" in str(raised.value)
 
 

@@ -45,7 +45,8 @@ async def test_a_lite_pull_consumer_tells_of_what_it_hands_out(autojump_clock: M
         await sender.send("orders", "a", "b")
         options = {"subscriptions": {"orders": "*"}, "consume_from": FIRST, "enable_trace": True}
         polled = 0
-        async with LitePullConsumer("billing", namesrv=broker, **options) as consumer:  # type: ignore[arg-type]  # of several types
+        # Of several types.
+        async with LitePullConsumer("billing", namesrv=broker, **options) as consumer:  # type: ignore[arg-type]
             with trio.fail_after(60):
                 while polled < 2:
                     polled += len(await consumer.poll())
@@ -65,7 +66,8 @@ async def test_a_simple_consumer_tells_how_long_it_held_a_message_and_how_that_e
         await sender.create_topic("orders", 1)
         await sender.send("orders", "a", "b", "c", queue=0)
         options = {"subscriptions": {"orders": "*"}, "consume_from": FIRST, "enable_trace": True}
-        async with SimpleConsumer("billing", namesrv=broker, **options) as consumer:  # type: ignore[arg-type]  # of several types
+        # Of several types.
+        async with SimpleConsumer("billing", namesrv=broker, **options) as consumer:  # type: ignore[arg-type]
             first, second, third = await consumer.receive(32, 20)
             await trio.sleep(2)
             await (consumer.batch_ack([first]) if batch else consumer.ack(first))

@@ -115,7 +115,8 @@ def test_bodies_of_5_3_3_say_the_same(entry: dict[str, Any], form: str) -> None:
     now = next(current for current in PRINTED if current["name"] == entry["name"])
     new, old = cls.decode(raw(now["json"])), cls.decode(raw(entry[form]))
     if entry["name"] == "SubscriptionGroupWrapper":
-        old = attrs.evolve(old, forbidden_table={"g": {"T": 4}})  # type: ignore[misc]  # the member came with 5.4
+        # The member came with 5.4.
+        old = attrs.evolve(old, forbidden_table={"g": {"T": 4}})  # type: ignore[misc]
     assert old == new
 
 

@@ -129,7 +129,8 @@ async def test_a_request_while_the_tasks_of_the_channel_are_cancelled_finds_it_c
 
     for _ in range(50):  # the order of tasks is random
         async with trio.open_nursery() as outer, trio.open_nursery() as nursery:
-            channel = await open_local_channel(later, nothing, nursery)  # type: ignore[arg-type]  # a handler that answers later
+            # A handler that answers later.
+            channel = await open_local_channel(later, nothing, nursery)  # type: ignore[arg-type]
 
             async def ask(channel: LocalChannel = channel) -> None:
                 while True:

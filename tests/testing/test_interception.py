@@ -95,3 +95,28 @@ async def test_name_servers_and_codes_that_nobody_serves_are_intercepted_too() -
             await peer.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
         assert (len(seen.requests), len(all_codes.requests)) == (1, 1)
         nursery.cancel_scope.cancel()
+
+
+async def test_a_request_that_is_held_can_still_be_read(autojump_clock: MockClock) -> None:
+    """The broker empties what it holds, not what the test sees."""
+    with trio.fail_after(100):
+        async with EmbeddedBroker() as broker, trio.open_nursery() as nursery:
+            peer = await connect(broker, nursery)
+            broker.core.topics.create_on_send("orders", "TBW102", 4)
+            with intercept(broker, RequestCode.PULL_MESSAGE) as pulls:
+                answer = await peer.ask(
+                    RequestCode.PULL_MESSAGE,
+                    consumerGroup="CG",
+                    topic="orders",
+                    queueId="0",
+                    queueOffset="0",
+                    maxMsgNums="32",
+                    sysFlag="6",
+                    commitOffset="0",
+                    suspendTimeoutMillis="1000",
+                    subscription="*",
+                    subVersion="0",
+                )
+            assert answer.code == ResponseCode.PULL_NOT_FOUND
+            assert pulls.requests[0].ext_fields["topic"] == "orders"
+            nursery.cancel_scope.cancel()

@@ -161,7 +161,8 @@ class ProcessQueue:
         if self._drained is not None and self.in_flight == 0:
             self._drained.set()
 
-    def deadline_of(self, messages: Sequence[ReceivedMessage]) -> float:  # noqa: ARG002 - for those who have one
+    # For those who have one.
+    def deadline_of(self, messages: Sequence[ReceivedMessage]) -> float:  # noqa: ARG002
         """The latest time until which a listener may work on taken messages.
 
         In seconds of trio's clock; applies in addition to the consume timeout.

@@ -100,7 +100,8 @@ class SimpleMember(Membership):
             self._periodic_jobs.add(self._deliveries.expire)
         self.running = True
 
-    async def _finish(self, grace: float) -> None:  # noqa: ARG002 - what nobody has acknowledged comes again by itself
+    # What nobody has acknowledged comes again by itself.
+    async def _finish(self, grace: float) -> None:  # noqa: ARG002
         self.running = False
         for scope in self._receiving:
             scope.cancel()
@@ -117,7 +118,8 @@ class SimpleMember(Membership):
         """
         receipt_of(target).check(self._group)
 
-    def _subscription_changed(self, topic: str) -> None:  # noqa: ARG002 - receives look at all topics
+    # Receives look at all topics.
+    def _subscription_changed(self, topic: str) -> None:  # noqa: ARG002
         self.receiver.wake()
 
     def on_route_changed(self, topic: str) -> None:

@@ -198,7 +198,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """The rows of one task."""
         return self._tasks.write(iterator)
 
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+    # Spark's name.
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """All tasks of a batch are done."""
         if self._complete and batchId == 0:
             logger.warning(
@@ -207,7 +208,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
             )
         _told(messages, f"batch {batchId}")
 
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+    # Spark's name.
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """A batch failed; what its tasks sent stays sent.
 
         It is sent again with the same dedup ids when the query is restarted.

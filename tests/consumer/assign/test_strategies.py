@@ -159,7 +159,8 @@ def test_settings_of_strategies_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="no MessageQueue"):
         ByConfig(["orders"])  # type: ignore[list-item]  # what the test is about
     with pytest.raises(ConfigurationError, match="MachineRoomNearby needs"):
-        MachineRoomNearby(Average(), room_of_queue="idc0", room_of_member=str)  # type: ignore[arg-type]  # what the test is about
+        # What the test is about.
+        MachineRoomNearby(Average(), room_of_queue="idc0", room_of_member=str)  # type: ignore[arg-type]
 
 
 def test_a_member_without_a_room_is_an_error() -> None:

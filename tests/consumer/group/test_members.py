@@ -315,7 +315,8 @@ async def test_a_broker_that_is_restarted(
                     await sender.create_topic("orders", 4)
                 await until(lambda: owned(consumer) == {0, 1, 2, 3}, 40)
                 await sender.send("orders", *map(str, range(start, start + 20)))
-                await until(lambda: set(collector.bodies) == set(map(str, range(start + 20))), 40)  # noqa: B023 - awaited in the same turn
+                # Awaited in the same turn.
+                await until(lambda: set(collector.bodies) == set(map(str, range(start + 20))), 40)  # noqa: B023
                 await trio.sleep(10)
                 assert sum(committed(broker, "billing", "orders")) == start + 20
                 switch.cut()

@@ -65,7 +65,8 @@ def receipt(broker_name: str, offset: int) -> Receipt:
 
 async def test_a_slow_or_missing_broker_holds_up_no_other(autojump_clock: MockClock) -> None:
     brokers = Brokers(slow=5, quick=0.1)
-    acks = Acknowledgements(brokers, "billing")  # type: ignore[arg-type]  # nothing else of a client is used
+    # Nothing else of a client is used.
+    acks = Acknowledgements(brokers, "billing")  # type: ignore[arg-type]
     first = [receipt("slow", 0), receipt("gone", 0), receipt("quick", 0)]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(acks.run)
@@ -98,7 +99,8 @@ async def test_the_last_acknowledgements_go_to_all_brokers_at_once(
     autojump_clock: MockClock,
 ) -> None:
     brokers = Brokers(a=2, b=2, c=2)
-    acks = Acknowledgements(brokers, "billing")  # type: ignore[arg-type]  # nothing else of a client is used
+    # Nothing else of a client is used.
+    acks = Acknowledgements(brokers, "billing")  # type: ignore[arg-type]
     acks.extend(receipt(name, 0) for name in "abc")
     began = trio.current_time()
     await acks.flush()

@@ -270,7 +270,8 @@ async def test_a_group_goes_on_where_it_ended(autojump_clock: MockClock) -> None
                 listener=collector,
                 consume_from=ConsumeFrom.FIRST_OFFSET,
             ):
-                await until(lambda: len(collector.bodies) >= 40)  # noqa: B023 - awaited in the same turn
+                # Awaited in the same turn.
+                await until(lambda: len(collector.bodies) >= 40)  # noqa: B023
             assert sorted(collector.bodies) == sorted(f"{part}{n}" for n in range(40))
 
 

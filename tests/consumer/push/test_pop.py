@@ -410,7 +410,8 @@ async def test_a_change_to_popping_and_back_loses_nothing(autojump_clock: MockCl
                 (40, MessageRequestMode.POP),
             ):
                 await sender.send("orders", *map(str, range(start, start + 20)))
-                await until(lambda: len(set(collector.bodies)) == start + 20, 200)  # noqa: B023 - awaited in the same turn
+                # Awaited in the same turn.
+                await until(lambda: len(set(collector.bodies)) == start + 20, 200)  # noqa: B023
                 await trio.sleep(10)
                 await mode(sender, wanted)
                 await trio.sleep(10)

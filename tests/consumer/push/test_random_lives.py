@@ -155,11 +155,13 @@ def lives(count: int) -> settings:
 @pytest.mark.hypothesis  # the machines are run inside
 @pytest.mark.parametrize("kind", [ConcurrentGroup, OrderlyGroup, PoppingGroup])
 def test_groups_keep_the_rules(kind: type[Lives]) -> None:
-    run_state_machine_as_test(kind, settings=lives(25))  # type: ignore[no-untyped-call]  # hypothesis has no type for it
+    # Hypothesis has no type for it.
+    run_state_machine_as_test(kind, settings=lives(25))  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.hypothesis  # the machines are run inside
 @pytest.mark.parametrize("kind", [ConcurrentGroup, OrderlyGroup, PoppingGroup])
 def test_groups_keep_the_rules_over_a_network(kind: type[Lives]) -> None:
     over_network = type(f"{kind.__name__}OverNetwork", (kind,), {"network": True})
-    run_state_machine_as_test(over_network, settings=lives(12))  # type: ignore[no-untyped-call]  # hypothesis has no type for it
+    # Hypothesis has no type for it.
+    run_state_machine_as_test(over_network, settings=lives(12))  # type: ignore[no-untyped-call]

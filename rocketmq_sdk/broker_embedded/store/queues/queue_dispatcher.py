@@ -148,7 +148,8 @@ class QueueDispatcher:
         """
         if self.arrivals or topic in self._of_topics:
             return True
-        for waiting, _listener in self._watchers:  # noqa: SIM110 - a generator would cost more than the loop
+        # A generator would cost more than the loop.
+        for waiting, _listener in self._watchers:  # noqa: SIM110
             if waiting:
                 return True
         return False
@@ -185,7 +186,9 @@ class QueueDispatcher:
         for listener in listeners:
             try:
                 listener(arrival)
-            except Exception:  # noqa: BLE001 - the message is stored; a listener must not turn that into a failed put
+            except Exception:  # noqa: BLE001
+                # The message is stored; a listener must not turn that into a failed
+                # put.
                 _log.exception(
                     "a listener for arrivals failed at %s queue %d offset %d",
                     queue.topic,
