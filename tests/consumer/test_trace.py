@@ -1,5 +1,5 @@
 """What lite pull and simple consumers tell message traces; push consumers are in
-`tests/admin/test_story.py`.
+`tests/admin/test_trace.py`.
 """
 
 from __future__ import annotations

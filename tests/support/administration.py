@@ -19,6 +19,7 @@ from rocketmq_sdk.broker_embedded.registration.part import RegistrationPart
 from rocketmq_sdk.broker_embedded.request import Request, handlers_of
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.supervision import Supervisor
 from rocketmq_sdk.broker_embedded.tables.groups import GroupManager
 from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
 from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
@@ -173,6 +174,7 @@ class Scene:
         core.offsets.load()
         core.stats = BrokerStats()
         core.boot_ms = self.clock.time_ms
+        core.supervisor = Supervisor(self.clock, lambda: None)
         core.topic_deleted, core.group_deleted = [], []
         waiting = SimpleNamespace(behind_ms=0, pending_count=0)
         timers = SimpleNamespace(

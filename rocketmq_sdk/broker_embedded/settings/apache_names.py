@@ -138,8 +138,6 @@ def evolve_settings(settings: _Settings, texts: Mapping[str, str]) -> _Settings:
     }
     try:
         return attrs.evolve(settings, **values)  # type: ignore[misc]
-    except ConfigurationError:
-        raise
     except (ValueError, TypeError) as error:
         named = ", ".join(f"{name}={text}" for name, text in texts.items())
         raise ConfigurationError(f"{named} is not acceptable: {error}") from None

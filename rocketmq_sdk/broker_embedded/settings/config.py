@@ -33,6 +33,7 @@ from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.names import TRACE_TOPIC
 from rocketmq_sdk.protocol.bodies.members import MessageRequestMode
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
+from rocketmq_sdk.validators import at_least, between
 
 logger = logging.getLogger(__name__)
 
@@ -92,17 +93,6 @@ class BrokerRole(Enum):
     SLAVE = "SLAVE"
 
 
-def _between(
-    low: int, high: int | None = None
-) -> Callable[[object, attrs.Attribute[int], int], None]:
-    def check(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
-        if value < low or (high is not None and value > high):
-            limits = f"{low} or more" if high is None else f"{low} to {high}"
-            raise ConfigurationError(f"{attribute.name}={value} is not acceptable; write {limits}")
-
-    return check
-
-
 def _name(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
     if not value or not value.isprintable() or " " in value:
         raise ConfigurationError(
@@ -111,7 +101,8 @@ def _name(_instance: object, attribute: attrs.Attribute[str], value: str) -> Non
 
 
 def _integer(default: int, low: int = 0, high: int | None = None) -> int:
-    value: int = attrs.field(default=default, validator=_between(low, high))
+    limits = at_least(low) if high is None else between(low, high)
+    value: int = attrs.field(default=default, validator=limits)
     return value
 
 

@@ -6,10 +6,10 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 import attrs
-from attrs import validators
 
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.delay_levels import DEFAULT_DELAY_LEVELS
+from rocketmq_sdk.validators import at_least, between, member_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ BATCH_UNIT_SIZE = 46
 def _whole_units(unit_size: int) -> Callable[[object, attrs.Attribute[int], int], None]:
     def check(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
         if value < unit_size or value % unit_size:
-            raise ValueError(
+            raise ConfigurationError(
                 f"{attribute.name} must be a positive multiple of {unit_size}, not {value}"
             )
 
@@ -36,12 +36,12 @@ def _hours(_instance: object, attribute: attrs.Attribute[str], value: str) -> No
     if not all(
         part.isascii() and part.isdecimal() and len(part) <= 2 and int(part) < 24 for part in parts
     ):
-        raise ValueError(f"{attribute.name} must be hours like 04;16, not {value!r}")
+        raise ConfigurationError(f"{attribute.name} must be hours like 04;16, not {value!r}")
 
 
 def _precision(_instance: object, attribute: attrs.Attribute[int], value: int) -> None:
     if value not in (100, 200, 500, 1000):
-        raise ValueError(f"{attribute.name} must be 100, 200, 500 or 1000, not {value}")
+        raise ConfigurationError(f"{attribute.name} must be 100, 200, 500 or 1000, not {value}")
 
 
 class FlushDiskType(Enum):
@@ -57,11 +57,11 @@ class StoreConfig:
 
     Names are in snake case and defaults are Apache's; sizes are in bytes and times in
     milliseconds, as there. The last three settings are this store's own. Raises
-    `ValueError` for a value out of range.
+    `ConfigurationError` for a value out of range.
     """
 
     mapped_file_size_commit_log: int = attrs.field(
-        default=1024 * MEBIBYTE, validator=validators.ge(1024)
+        default=1024 * MEBIBYTE, validator=at_least(1024)
     )
     """Size of one log file.
 
@@ -72,7 +72,7 @@ class StoreConfig:
     )
     """Size of one queue file; a multiple of 20."""
     mapped_file_size_consume_queue_ext: int = attrs.field(
-        default=48 * MEBIBYTE, validator=validators.ge(1024)
+        default=48 * MEBIBYTE, validator=at_least(1024)
     )
     """Size of one file of the extensions of queue units."""
     enable_consume_queue_ext: bool = False
@@ -85,21 +85,17 @@ class StoreConfig:
     )
     """Size of one file of a batch consume queue; a multiple of 46."""
     flush_disk_type: FlushDiskType = attrs.field(
-        default=FlushDiskType.ASYNC_FLUSH, validator=validators.instance_of(FlushDiskType)
+        default=FlushDiskType.ASYNC_FLUSH, validator=member_of(FlushDiskType)
     )
-    flush_interval_commit_log: int = attrs.field(default=500, validator=validators.ge(1))
-    flush_commit_log_least_pages: int = attrs.field(default=4, validator=validators.ge(0))
-    flush_commit_log_thorough_interval: int = attrs.field(
-        default=10_000, validator=validators.ge(0)
-    )
-    flush_interval_consume_queue: int = attrs.field(default=1000, validator=validators.ge(1))
-    flush_consume_queue_least_pages: int = attrs.field(default=2, validator=validators.ge(0))
-    flush_consume_queue_thorough_interval: int = attrs.field(
-        default=60_000, validator=validators.ge(0)
-    )
-    sync_flush_timeout: int = attrs.field(default=5000, validator=validators.ge(1))
+    flush_interval_commit_log: int = attrs.field(default=500, validator=at_least(1))
+    flush_commit_log_least_pages: int = attrs.field(default=4, validator=at_least(0))
+    flush_commit_log_thorough_interval: int = attrs.field(default=10_000, validator=at_least(0))
+    flush_interval_consume_queue: int = attrs.field(default=1000, validator=at_least(1))
+    flush_consume_queue_least_pages: int = attrs.field(default=2, validator=at_least(0))
+    flush_consume_queue_thorough_interval: int = attrs.field(default=60_000, validator=at_least(0))
+    sync_flush_timeout: int = attrs.field(default=5000, validator=at_least(1))
     """How long a put waits for its sync before it ends with FLUSH_DISK_TIMEOUT."""
-    max_message_size: int = attrs.field(default=4 * MEBIBYTE, validator=validators.ge(1))
+    max_message_size: int = attrs.field(default=4 * MEBIBYTE, validator=at_least(1))
     """Largest body; a record may be 65,536 bytes larger."""
     check_crc_on_recover: bool = True
     enabled_append_prop_crc: bool = False
@@ -120,78 +116,58 @@ class StoreConfig:
     If not, space is allocated in steps.
     """
     max_transfer_bytes_on_message_in_memory: int = attrs.field(
-        default=262_144, validator=validators.ge(1)
+        default=262_144, validator=at_least(1)
     )
-    max_transfer_count_on_message_in_memory: int = attrs.field(
-        default=32, validator=validators.ge(1)
-    )
-    max_transfer_bytes_on_message_in_disk: int = attrs.field(
-        default=65_536, validator=validators.ge(1)
-    )
-    max_transfer_count_on_message_in_disk: int = attrs.field(default=8, validator=validators.ge(1))
-    access_message_in_memory_max_ratio: int = attrs.field(
-        default=40, validator=[validators.ge(0), validators.le(100)]
-    )
+    max_transfer_count_on_message_in_memory: int = attrs.field(default=32, validator=at_least(1))
+    max_transfer_bytes_on_message_in_disk: int = attrs.field(default=65_536, validator=at_least(1))
+    max_transfer_count_on_message_in_disk: int = attrs.field(default=8, validator=at_least(1))
+    access_message_in_memory_max_ratio: int = attrs.field(default=40, validator=between(0, 100))
     """Percent of the machine's memory in which the end of the log counts as cached."""
-    max_filter_message_size: int = attrs.field(
-        default=16_000, validator=validators.ge(QUEUE_UNIT_SIZE)
-    )
+    max_filter_message_size: int = attrs.field(default=16_000, validator=at_least(QUEUE_UNIT_SIZE))
     """How many bytes of queue units (20 bytes each) one read looks at."""
     message_index_enable: bool = True
     """Whether messages can be found by their keys."""
-    max_hash_slot_num: int = attrs.field(
-        default=5_000_000, validator=[validators.ge(1), validators.le(500_000_000)]
-    )
+    max_hash_slot_num: int = attrs.field(default=5_000_000, validator=between(1, 500_000_000))
     """Slots of an index file.
 
     A directory can only be opened with the numbers of slots and entries that it was
     written with.
     """
-    max_index_num: int = attrs.field(
-        default=20_000_000, validator=[validators.ge(2), validators.le(100_000_000)]
-    )
+    max_index_num: int = attrs.field(default=20_000_000, validator=between(2, 100_000_000))
     """Entries of an index file; the number in use is one less."""
-    max_msgs_num_batch: int = attrs.field(default=64, validator=validators.ge(1))
-    default_query_max_num: int = attrs.field(default=32, validator=validators.ge(1))
+    max_msgs_num_batch: int = attrs.field(default=64, validator=at_least(1))
+    default_query_max_num: int = attrs.field(default=32, validator=at_least(1))
     """The maximum number of messages that one lookup by key finds."""
     delete_when: str = attrs.field(default="04", validator=_hours)
     """Local hours at which old log files are deleted, separated by semicolons."""
-    file_reserved_time: int = attrs.field(default=72, validator=validators.ge(0))
+    file_reserved_time: int = attrs.field(default=72, validator=at_least(0))
     """Hours that a log file is kept after the last write to it."""
-    disk_max_used_space_ratio: int = attrs.field(
-        default=75, validator=[validators.ge(0), validators.le(100)]
-    )
+    disk_max_used_space_ratio: int = attrs.field(default=75, validator=between(0, 100))
     """Percent of disk usage above which old files are deleted at any hour.
 
     Apache's bounds, 10 to 95, apply.
     """
-    disk_space_clean_forcibly_ratio: int = attrs.field(
-        default=85, validator=[validators.ge(0), validators.le(100)]
-    )
+    disk_space_clean_forcibly_ratio: int = attrs.field(default=85, validator=between(0, 100))
     """Percent of disk usage above which the oldest files are deleted at any age.
 
     Apache's bounds, 30 to 85, apply.
     """
-    disk_space_warning_level_ratio: int = attrs.field(
-        default=90, validator=[validators.ge(0), validators.le(100)]
-    )
+    disk_space_warning_level_ratio: int = attrs.field(default=90, validator=between(0, 100))
     """Percent of disk usage above which messages are refused; 35 to 90 apply."""
     clean_file_forcibly_enable: bool = True
-    clean_resource_interval: int = attrs.field(default=10_000, validator=validators.ge(1))
-    delete_file_batch_max: int = attrs.field(default=10, validator=validators.ge(1))
-    delete_commit_log_files_interval: int = attrs.field(default=100, validator=validators.ge(0))
-    destroy_maped_file_interval_forcibly: int = attrs.field(
-        default=120_000, validator=validators.ge(0)
-    )
+    clean_resource_interval: int = attrs.field(default=10_000, validator=at_least(1))
+    delete_file_batch_max: int = attrs.field(default=10, validator=at_least(1))
+    delete_commit_log_files_interval: int = attrs.field(default=100, validator=at_least(0))
+    destroy_maped_file_interval_forcibly: int = attrs.field(default=120_000, validator=at_least(0))
     """How long a file that is due for deletion is kept while somebody reads it."""
-    total_replicas: int = attrs.field(default=1, validator=validators.ge(1))
+    total_replicas: int = attrs.field(default=1, validator=at_least(1))
     """How many brokers keep the log, including this one."""
-    in_sync_replicas: int = attrs.field(default=1, validator=validators.ge(1))
+    in_sync_replicas: int = attrs.field(default=1, validator=at_least(1))
     """How many of them must have a message before a SYNC_MASTER acknowledges it.
 
     Includes the master; with 1 it waits for no slave.
     """
-    min_in_sync_replicas: int = attrs.field(default=1, validator=validators.ge(1))
+    min_in_sync_replicas: int = attrs.field(default=1, validator=at_least(1))
     """A SYNC_MASTER with fewer copies in sync refuses messages."""
     all_ack_in_sync_state_set: bool = False
     """Whether a SYNC_MASTER waits for all slaves that are in sync."""
@@ -200,51 +176,47 @@ class StoreConfig:
 
     It never waits for fewer than `min_in_sync_replicas` asks for.
     """
-    ha_max_gap_not_in_sync: int = attrs.field(default=256 * MEBIBYTE, validator=validators.ge(0))
+    ha_max_gap_not_in_sync: int = attrs.field(default=256 * MEBIBYTE, validator=at_least(0))
     """How many bytes a slave may be behind and still count as in sync."""
-    slave_timeout: int = attrs.field(default=3000, validator=validators.ge(1))
+    slave_timeout: int = attrs.field(default=3000, validator=at_least(1))
     """How long a put waits for slaves before it ends with FLUSH_SLAVE_TIMEOUT."""
-    ha_send_heartbeat_interval: int = attrs.field(default=5000, validator=validators.ge(1))
-    ha_housekeeping_interval: int = attrs.field(default=20_000, validator=validators.ge(1))
+    ha_send_heartbeat_interval: int = attrs.field(default=5000, validator=at_least(1))
+    ha_housekeeping_interval: int = attrs.field(default=20_000, validator=at_least(1))
     """A connection between master and slave that is silent for this long is closed."""
     ha_transfer_batch_size: int = attrs.field(
-        default=32_768, validator=[validators.ge(1), validators.le(4 * MEBIBYTE - 12)]
+        default=32_768, validator=between(1, 4 * MEBIBYTE - 12)
     )
     """The maximum number of bytes of the log in one frame to a slave."""
     offset_check_in_slave: bool = False
     """Whether a slave corrects offsets of consumers that lie outside a queue."""
     message_delay_level: str = DEFAULT_DELAY_LEVELS
-    mapped_file_size_timer_log: int = attrs.field(
-        default=100 * MEBIBYTE, validator=validators.ge(68)
-    )
+    mapped_file_size_timer_log: int = attrs.field(default=100 * MEBIBYTE, validator=at_least(68))
     """Size of one file of the timer log.
 
     A directory can only be opened with the size that it was written with.
     """
     timer_precision_ms: int = attrs.field(default=1000, validator=_precision)
     """Width of a slot of the timer wheel; a timer fires at most this late."""
-    timer_roll_window_slot: int = attrs.field(default=172_800, validator=validators.ge(1))
+    timer_roll_window_slot: int = attrs.field(default=172_800, validator=at_least(1))
     """How many slots ahead a timer may be.
 
     One that is further ahead goes through the wheel more than once.
     """
-    timer_max_delay_sec: int = attrs.field(default=259_200, validator=validators.ge(0))
+    timer_max_delay_sec: int = attrs.field(default=259_200, validator=at_least(0))
     """How far ahead a timer may be, in seconds; later ones are refused."""
-    timer_flush_interval_ms: int = attrs.field(default=1000, validator=validators.ge(1))
-    timer_congest_num_each_slot: int = attrs.field(
-        default=(1 << 31) - 1, validator=validators.ge(0)
-    )
+    timer_flush_interval_ms: int = attrs.field(default=1000, validator=at_least(1))
+    timer_congest_num_each_slot: int = attrs.field(default=(1 << 31) - 1, validator=at_least(0))
     """Timers in one slot above which more and more are refused."""
     timer_stop_enqueue: bool = False
     timer_stop_dequeue: bool = False
-    memory_limit: int = attrs.field(default=256 * MEBIBYTE, validator=validators.ge(4096))
+    memory_limit: int = attrs.field(default=256 * MEBIBYTE, validator=at_least(4096))
     """How many bytes the files of an in-memory store may take in total."""
-    hot_bytes: int = attrs.field(default=32 * MEBIBYTE, validator=validators.ge(0))
+    hot_bytes: int = attrs.field(default=32 * MEBIBYTE, validator=at_least(0))
     """How many bytes of the end of the log a store on disk also keeps in memory.
 
     Reading them takes no system call.
     """
-    allocation_step: int = attrs.field(default=16 * MEBIBYTE, validator=validators.ge(4096))
+    allocation_step: int = attrs.field(default=16 * MEBIBYTE, validator=at_least(4096))
     """How much disk space is allocated for a log file at a time."""
 
     def check_replicas(self) -> None:
