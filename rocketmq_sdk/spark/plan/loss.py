@@ -48,3 +48,17 @@ class GoneError(RocketMQError):
             f"what is there; {way_out}"
         )
         self.queue, self.expected, self.found = queue, expected, found
+
+
+class NotThereYetError(RocketMQError):
+    """A broker does not give a message that was planned: a slave that lags, mostly."""
+
+    retryable = True
+    route_stale = True
+
+    def __init__(self, queue: QueueKey, offset: int, found: int, address: str) -> None:
+        super().__init__(
+            f"the broker at {address} does not have offset {offset} of the queue {queue} yet, "
+            f"which ends there at {found}"
+        )
+        self.queue, self.offset, self.found = queue, offset, found

@@ -18,6 +18,7 @@ from rocketmq_sdk.spark.cluster.access import ClusterAccess
 from rocketmq_sdk.spark.options.parsing import SparkOptions, overruled
 from rocketmq_sdk.spark.plan.ranges import Range, plan
 from rocketmq_sdk.spark.read.edges import batch_ranges
+from rocketmq_sdk.spark.read.gaps import report_gaps
 from rocketmq_sdk.spark.read.pulls import Piece, PullPlan, joined, pull_ranges
 from rocketmq_sdk.spark.rows.decoder import RowDecoder
 
@@ -58,6 +59,7 @@ class TaskReader:
         decoder = RowDecoder(self._columns, _exact_tags(self._plan), namespace=self._namespace)
         with bridge.Feed[Sequence[Piece]](pull_ranges, self._plan, ranges, ahead=1) as feed:
             for bundle in feed:
+                missing = 0
                 for piece in joined(bundle):
                     batch = decoder.decode(
                         piece.records,
@@ -66,8 +68,12 @@ class TaskReader:
                         end=piece.end,
                         offset_delta=piece.offset_delta,
                     )
+                    if piece.count is not None:
+                        missing += max(0, piece.count - (batch.num_rows if batch else 0))
                     if batch is not None:
                         yield batch
+                if missing:
+                    bridge.run(report_gaps, self._plan, bundle)
 
 
 def _exact_tags(pulls: PullPlan) -> frozenset[str] | None:

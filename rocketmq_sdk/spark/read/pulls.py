@@ -18,7 +18,6 @@ import trio
 
 from rocketmq_sdk.client.api.pull import PulledRecords, pull_records
 from rocketmq_sdk.errors import RouteError
-from rocketmq_sdk.model.enums import PullStatus
 from rocketmq_sdk.names import TOOLS_GROUP
 from rocketmq_sdk.protocol.flags import PullSysFlag
 from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
@@ -26,7 +25,8 @@ from rocketmq_sdk.spark.cluster import bridge
 from rocketmq_sdk.spark.cluster.access import ClusterAccess
 from rocketmq_sdk.spark.cluster.retry import persistently, side_by_side
 from rocketmq_sdk.spark.cluster.view import broker_address
-from rocketmq_sdk.spark.plan.loss import DataLossError, GoneError
+from rocketmq_sdk.spark.plan.answers import Answer, Judgement, judged
+from rocketmq_sdk.spark.plan.loss import DataLossError, GoneError, NotThereYetError
 from rocketmq_sdk.spark.plan.offsets import QueueKey
 from rocketmq_sdk.spark.rows.records import cut_to
 
@@ -74,6 +74,11 @@ class PullPlan:
     retry_timeout: float
     fail_on_data_loss: bool
 
+    @property
+    def unfiltered(self) -> bool:
+        """Whether every message is asked for."""
+        return self.expression_type == "TAG" and self.expression.strip() in ("", "*")
+
     @classmethod
     def of(cls, settings: SparkOptions, connection: ClusterAccess) -> PullPlan:
         """The part of the options that pulls need."""
@@ -89,13 +94,19 @@ class PullPlan:
 
 @attrs.frozen
 class Piece:
-    """Records of one queue in a row; those outside of [begin, end) are not meant."""
+    """Records of one queue in a row; those outside of [begin, end) are not meant.
+
+    `count` is how many are meant, where the read asks for every message, else None;
+    `covers` are the offsets that were pulled for it.
+    """
 
     queue: QueueKey
     begin: int
     end: int
     records: bytes
     offset_delta: int = 0
+    count: int | None = None
+    covers: tuple[int, int] = (0, 0)
 
 
 async def pull_ranges(
@@ -159,30 +170,39 @@ def joined(pieces: Sequence[Piece]) -> Iterator[Piece]:
         return
     whole: list[bytes] = []
     last: Piece | None = None
+    count = 0
     for piece in pieces:
         if last is not None and (piece.queue.broker, piece.offset_delta) != (
             last.queue.broker,
             last.offset_delta,
         ):
-            yield from _as_one(last, whole)
-            whole = []
+            yield from _as_one(last, whole, count)
+            whole, count = [], 0
         last = piece
         records = cut_to(
             piece.records, piece.begin - piece.offset_delta, piece.end - piece.offset_delta
         )
         if records is None:
-            yield from _as_one(piece, whole)
+            yield from _as_one(piece, whole, count)
             yield piece
-            whole = []
+            whole, count = [], 0
         else:
             whole.append(records)
+            count += piece.count or 0
     if last is not None:
-        yield from _as_one(last, whole)
+        yield from _as_one(last, whole, count)
 
 
-def _as_one(piece: Piece, whole: Sequence[bytes]) -> Iterator[Piece]:
+def _as_one(piece: Piece, whole: Sequence[bytes], count: int) -> Iterator[Piece]:
     if whole:
-        yield attrs.evolve(piece, begin=-1, end=ALL_OFFSETS, records=b"".join(whole))
+        yield Piece(
+            piece.queue,
+            -1,
+            ALL_OFFSETS,
+            b"".join(whole),
+            piece.offset_delta,
+            None if piece.count is None else count,
+        )
 
 
 def _pieces(ranges: Sequence[Range]) -> Iterator[tuple[QueueKey, int, int]]:
@@ -209,38 +229,43 @@ class _Puller:
         """Hand on [begin, end) in as few pieces as its bytes allow."""
         parts: list[bytes] = []
         size, delta, offset = 0, 0, begin
+        first, count = begin, 0
+
+        def piece() -> Piece:
+            counted = count if self._plan.unfiltered else None
+            return Piece(self._queue, begin, end, b"".join(parts), delta, counted, (first, offset))
+
         async with send:
             while offset < end:
-                body, offset_delta, offset = await self._next(offset, end)
-                if body and (parts and (offset_delta != delta or size + len(body) > PIECE_BYTES)):
-                    await send.send(Piece(self._queue, begin, end, b"".join(parts), delta))
-                    parts, size = [], 0
+                found, further = await self._next(offset, end)
+                body = found.records
+                if body and (
+                    parts and (found.offset_delta != delta or size + len(body) > PIECE_BYTES)
+                ):
+                    await send.send(piece())
+                    parts, size, first, count = [], 0, offset, 0
                 if body:
                     parts.append(body)
-                    size, delta = size + len(body), offset_delta
+                    size, delta = size + len(body), found.offset_delta
+                    count += min(further, end) - offset
+                offset = further
             if parts:
-                await send.send(Piece(self._queue, begin, end, b"".join(parts), delta))
+                await send.send(piece())
 
-    async def _next(self, offset: int, end: int) -> tuple[bytes, int, int]:
-        """One pull: records, the delta of their offsets, and the next offset.
-
-        The next offset is at least one further.
-        """
-        found = await persistently(
+    async def _next(self, offset: int, end: int) -> tuple[PulledRecords, int]:
+        """One pull: what it brought, and the next offset, which is further."""
+        found, judgement = await persistently(
             f"pulling from queue {self._queue} at offset {offset}",
             self._plan.retry_timeout,
             lambda: self._pull(offset, end),
             refresh=self._refresh,
         )
-        if found.status is PullStatus.FOUND:
-            return found.records, found.offset_delta, max(found.next_begin_offset, offset + 1)
-        if found.status is PullStatus.NO_MATCHED_MESSAGE and found.next_begin_offset > offset:
-            return b"", 0, found.next_begin_offset
-        if found.min_offset > offset:
-            self._lost(DataLossError(self._queue, offset, found.min_offset))
-            return b"", 0, found.min_offset
-        self._lost(GoneError(self._queue, end, found.max_offset))
-        return b"", 0, end
+        if judgement.answer is Answer.EXPIRED:
+            self._lost(DataLossError(self._queue, offset, judgement.next_offset))
+        elif judgement.answer is Answer.SHRUNK:
+            self._lost(GoneError(self._queue, end, judgement.next_offset))
+            return found, end
+        return found, judgement.next_offset
 
     def _lost(self, error: DataLossError | GoneError) -> None:
         if self._plan.fail_on_data_loss:
@@ -250,7 +275,12 @@ class _Puller:
     async def _refresh(self) -> None:
         await self._client.route(self._topic, refresh=True)
 
-    async def _pull(self, offset: int, end: int) -> PulledRecords:
+    async def _pull(self, offset: int, end: int) -> tuple[PulledRecords, Judgement]:
+        """Ask once.
+
+        Raises `NotThereYetError` when the broker should have the message, but does not:
+        the plan has seen it, so a slave that answers lags behind its master.
+        """
         broker = self._queue.broker
         address = await broker_address(self._client, broker, self._topic)
         if address is None:
@@ -269,4 +299,13 @@ class _Puller:
             expression_type=self._plan.expression_type,
             bname=broker,
         )
-        return await pull_records(self._client, address, header, _PULL_TIMEOUT)
+        found = await pull_records(self._client, address, header, _PULL_TIMEOUT)
+        judgement = judged(
+            found,
+            offset,
+            unfiltered=self._plan.unfiltered,
+            from_master=address == self._client.broker_address(broker),
+        )
+        if judgement.answer is Answer.LATER:
+            raise NotThereYetError(self._queue, offset, found.max_offset, address)
+        return found, judgement

@@ -16,15 +16,18 @@ from hypothesis import strategies as st
 
 from rocketmq_sdk import Admin, Client, EmbeddedBroker, Message, Producer
 from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.headers.pull import PullMessageResponseHeader
 from rocketmq_sdk.protocol.message_codec import encode_record
 from rocketmq_sdk.spark.cluster import bridge
 from rocketmq_sdk.spark.cluster.access import ClusterAccess
+from rocketmq_sdk.spark.cluster.retry import UnreachableError
 from rocketmq_sdk.spark.plan.loss import DataLossError, GoneError
 from rocketmq_sdk.spark.plan.offsets import QueueKey
 from rocketmq_sdk.spark.plan.ranges import Range
+from rocketmq_sdk.spark.read.gaps import first_gap, report_gaps
 from rocketmq_sdk.spark.read.pulls import Piece, PullPlan, joined, pull_ranges
 from rocketmq_sdk.spark.rows.records import Record, cut_to, read_records, record_starts
 
@@ -57,7 +60,7 @@ class Watched:
             response.code, response.ext_fields, response.body = (
                 self.answer.code,
                 self.answer.ext_fields,
-                b"",
+                self.answer.body,
             )
             self.answer = None
 
@@ -343,3 +346,125 @@ async def test_a_queue_that_ends_too_early(
             await pulled(attrs.evolve(PLAN, fail_on_data_loss=False), [Range(first, 50, 150)]),
             first,
         ) == list(range(50, 100))
+
+
+def answer(code: int, begin: int, least: int, most: int, body: bytes = b"") -> Command:
+    header = PullMessageResponseHeader(
+        suggest_which_broker_id=0, next_begin_offset=begin, min_offset=least, max_offset=most
+    )
+    return Command(code, ext_fields=header.to_ext(), body=body)
+
+
+REMOVED = ResponseCode.PULL_RETRY_IMMEDIATELY
+"""What Apache answers for a message in a file that has been removed, as if a filter had
+not matched.
+"""
+
+
+async def test_messages_that_a_broker_passes_over_are_lost_where_no_filter_asks_for_it(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with queues(100, monkeypatch) as ((first, _), watched):
+        watched.answer = answer(REMOVED, 40, 0, 100)
+        with pytest.raises(DataLossError, match=r"from offset 0 on, but .* begin at 40"):
+            await pulled(PLAN, [Range(first, 0, 100)])
+        watched.answer = answer(REMOVED, 40, 0, 100)
+        on = attrs.evolve(PLAN, fail_on_data_loss=False)
+        assert offsets(await pulled(on, [Range(first, 0, 100)]), first) == list(range(40, 100))
+        assert "begin at 40" in caplog.text
+        filtered = attrs.evolve(PLAN, expression="A")
+        watched.answer = answer(REMOVED, 40, 0, 100)
+        assert offsets(await pulled(filtered, [Range(first, 0, 100)]), first) == list(
+            range(40, 100, 2)
+        )
+        watched.answer = answer(REMOVED, 40, 30, 100)
+        with pytest.raises(DataLossError, match=r"from offset 0 on, but .* begin at 30"):
+            await pulled(filtered, [Range(first, 0, 100)])
+
+
+async def test_a_message_that_is_not_there_yet_is_waited_for(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever `failOnDataLoss` says: the plan has seen it, a lagging slave has not."""
+    for fail in (True, False):
+        plan = attrs.evolve(PLAN, fail_on_data_loss=fail)
+        async with queues(100, monkeypatch) as ((first, _), watched):
+            watched.answer = answer(ResponseCode.PULL_NOT_FOUND, 0, 0, 100)
+            found = await pulled(plan, [Range(first, 0, 100)])
+            assert offsets(found, first) == list(range(100))
+
+
+async def test_what_a_slave_does_not_have_is_not_gone(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with queues(100, monkeypatch) as ((first, _), watched):
+        address = await looks_like_a_slave(first, monkeypatch)
+        watched.answer = answer(ResponseCode.PULL_OFFSET_MOVED, 90, 0, 90)
+        start = trio.current_time()
+        found = await pulled(PLAN, [Range(first, 90, 100)])
+        assert offsets(found, first) == list(range(90, 100))
+        assert trio.current_time() > start
+        with pytest.raises(UnreachableError, match=f"{address} does not have offset 100 .* at 100"):
+            await pulled(attrs.evolve(PLAN, fail_on_data_loss=False), [Range(first, 90, 101)])
+
+
+async def looks_like_a_slave(queue: QueueKey, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The address of a queue's broker, which from now on is no master's."""
+    async with bridge.client(PLAN.connection) as client:
+        await client.route(queue.topic)
+        address = client.broker_address(queue.broker)
+    assert address is not None
+
+    async def replica(*_: object) -> str:
+        return address
+
+    monkeypatch.setattr("rocketmq_sdk.spark.read.pulls.broker_address", replica)
+    monkeypatch.setattr(Client, "broker_address", lambda *_: None)
+    return address
+
+
+@given(
+    st.sets(st.integers(0, 19)),
+    st.integers(0, 20),
+    st.integers(0, 20),
+    st.integers(1, 3),
+)
+def test_the_first_gap_is_named(missing: set[int], begin: int, size: int, delta: int) -> None:
+    end = begin + size
+    present = [offset for offset in range(begin, end) if offset not in missing]
+    made = attrs.evolve(
+        piece(A0, present, begin, end),
+        covers=(begin + delta, end + delta),
+        offset_delta=delta,
+    )
+    gap = first_gap(made)
+    lost = [offset for offset in range(begin, end) if offset in missing]
+    if not lost:
+        assert gap is None
+    else:
+        assert gap is not None
+        after = next((offset for offset in present if offset > lost[0]), end)
+        assert (gap.expected, gap.found) == (lost[0] + delta, after + delta)
+
+
+async def test_gaps_end_a_task_or_are_told(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with queues(6, monkeypatch) as ((first, _), watched):
+        body = stored(1) + stored(2) + stored(5)
+        for plan in (PLAN, attrs.evolve(PLAN, fail_on_data_loss=False)):
+            watched.answer = answer(ResponseCode.SUCCESS, 6, 0, 6, body)
+            (brought,) = await pulled(plan, [Range(first, 1, 6)])
+            assert (brought.count, brought.covers) == (5, (1, 6))
+            if plan.fail_on_data_loss:
+                with pytest.raises(DataLossError, match=r"from offset 3 on, but .* begin at 5"):
+                    await report_gaps(plan, [brought])
+            else:
+                await report_gaps(plan, [brought])
+                assert "failOnDataLoss is false" in caplog.text
+
+        async def compacted(*_: object) -> TopicConfig:
+            return TopicConfig("T", attributes={"cleanup.policy": "COMPACTION"})
+
+        monkeypatch.setattr("rocketmq_sdk.spark.read.gaps.topic_config", compacted)
+        await report_gaps(PLAN, [brought])
