@@ -82,7 +82,7 @@ ROOMS = {
         ["cluster"],
         ["read", "write"],
         ["source"],
-        ["session", "helpers"],
+        ["session", "dedup", "progress"],
     ],
     "broker_embedded": [
         ["store", "request"],

@@ -10,14 +10,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.spark.helpers import Lag, LagListener, deduplicated, lag
+    from rocketmq_sdk.spark.dedup import deduplicated, in_batch
+    from rocketmq_sdk.spark.progress import Lag, LagListener, lag
     from rocketmq_sdk.spark.session import local_session, register, use_packaged_java
 
 _HOMES: Final = {
-    "Lag": "helpers",
-    "LagListener": "helpers",
-    "deduplicated": "helpers",
-    "lag": "helpers",
+    "Lag": "progress",
+    "LagListener": "progress",
+    "deduplicated": "dedup",
+    "in_batch": "dedup",
+    "lag": "progress",
     "local_session": "session",
     "register": "session",
     "use_packaged_java": "session",
@@ -27,6 +29,7 @@ __all__ = [
     "Lag",
     "LagListener",
     "deduplicated",
+    "in_batch",
     "lag",
     "local_session",
     "register",

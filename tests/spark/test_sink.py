@@ -408,6 +408,58 @@ def test_a_stream_without_doubles(
     assert len(counts) == 200
 
 
+def test_what_was_not_seen_before_is_never_taken_for_a_double(
+    spark: SparkSession,
+    broker: BrokerProcess,
+    fill: Callable[..., None],
+    topic: str,
+    tmp_path: Path,
+) -> None:
+    """Messages of one queue are older than those of another by far more than `within`,
+    and are read later.
+    """
+    newer = unique("newer")
+    fill(topic, [b"old %d" % number for number in range(40)])
+    fill(newer, [b"new %d" % number for number in range(40)])
+    reader = spark.readStream.format("rocketmq").option("namesrvAddr", broker.namesrv)
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 16}
+    source = reader.options(subscribe=f"{topic},{newer}", **options).load()
+    once = deduplicated(source, within="1 millisecond").select("body")
+    writer = once.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+    query = (
+        writer.option("checkpointLocation", str(tmp_path / "check"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(200)
+    assert len(query.recentProgress) >= 5
+    assert spark.read.parquet(str(tmp_path / "out")).count() == 80
+
+
+def test_ids_of_rows_with_a_place_do_not_follow_the_partitions(
+    write: Write, read: Read, topic: str, fill: Callable[..., None]
+) -> None:
+    fill(topic, [b"equal"] * 60)
+    target = unique("target")
+    for partitions in (1, 3):
+        rows = read(topic).repartition(partitions)
+        write(rows, target, dedupScope="copy", dedupBatch="1")
+    assert read(target).count() == 120
+    assert deduplicated(read(target)).count() == 60
+
+
+def test_a_scope_names_its_batch_outside_of_a_query(
+    spark: SparkSession, write: Write, read: Read, topic: str
+) -> None:
+    df = spark.range(0, 20).select(f.col("id").cast("string").alias("body"))
+    with pytest.raises(PythonException, match="dedupScope 'nightly' without dedupBatch"):
+        write(df, topic, dedupScope="nightly")
+    for batch in ("monday", "monday", "tuesday"):
+        write(df, topic, dedupScope="nightly", dedupBatch=batch)
+    assert read(topic).count() == 60
+    assert deduplicated(read(topic)).count() == 40
+
+
 def test_inserting_by_sql(
     spark: SparkSession, broker: BrokerProcess, read: Read, topic: str
 ) -> None:

@@ -17,6 +17,7 @@ from rocketmq_sdk.spark.cluster import bridge
 from rocketmq_sdk.spark.options.parsing import parse
 from rocketmq_sdk.spark.options.table import Use
 from rocketmq_sdk.spark.read.planner import StreamPlanner
+from rocketmq_sdk.spark.read.stream import StreamReader
 from support.waiting import unique
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ class Streamed:
         self.spark, self.namesrv, self.directory = spark, namesrv, directory
         self.query: StreamingQuery | None = None
 
-    def start(self, *, available_now: bool = False, **options: Any) -> StreamingQuery:
+    def start(
+        self, *, available_now: bool = False, once: bool = False, **options: Any
+    ) -> StreamingQuery:
         reader = (
             self.spark.readStream.format("rocketmq")
             .option("namesrvAddr", self.namesrv)
@@ -53,6 +56,8 @@ class Streamed:
             .option("checkpointLocation", str(self.directory / "checkpoint"))
         )
         trigger: Any = {"availableNow": True} if available_now else {"processingTime": "0 seconds"}
+        if once:
+            trigger = {"once": True}
         self.query = writer.option("path", str(self.directory / "out")).trigger(**trigger).start()
         return self.query
 
@@ -307,7 +312,7 @@ def test_idle_polling_asks_seldom(broker: BrokerProcess, monkeypatch: pytest.Mon
         asked.clear()
         begin, polls = trio.current_time(), 0
         while trio.current_time() < begin + 2:
-            assert await planner.next_end(start) == start
+            assert await planner.next_end(start) is None
             await trio.sleep(0.01)
             polls += 1
         return polls
@@ -318,3 +323,33 @@ def test_idle_polling_asks_seldom(broker: BrokerProcess, monkeypatch: pytest.Mon
     polls = bridge.run(poll, planner)
     assert polls > 10
     assert 1 <= len(asked) <= 2 * 25
+
+
+@pytest.mark.parametrize("limit", [{"maxOffsetsPerTrigger": 6}, {"minOffsetsPerTrigger": 10**6}])
+def test_the_trigger_once_reads_everything(
+    streamed: Streamed, fill: Fill, topic: str, limit: dict[str, int]
+) -> None:
+    fill(topic, [b"%d" % number for number in range(50)])
+    query = streamed.start(once=True, subscribe=topic, startingOffsets="earliest", **limit)
+    assert query.awaitTermination(PATIENCE)
+    assert len(streamed.bodies()) == 50
+
+
+def test_a_batch_planned_again_has_the_tasks_that_are_written_down(
+    streamed: Streamed, fill: Fill, topic: str
+) -> None:
+    """Whatever the session's parallelism and the options are then: ids of rows that
+    have no place name the partition.
+    """
+    fill(topic, [b"%d" % number for number in range(50)])
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    streamed.run(numPartitions=5, **options)
+    (end,) = streamed.ends()
+    assert end["n"] == 5
+    given = {"namesrvAddr": streamed.namesrv, "subscribe": topic, "numPartitions": "2"}
+    reader = StreamReader(parse(given, Use.STREAM), (), default_tasks=1)
+    brokers = end["t"][topic].items()
+    start = {"t": {topic: {name: dict.fromkeys(queues, 0) for name, queues in brokers}}, "v": 1}
+    assert len(reader.partitions(start, end)) == 5
+    del end["n"]
+    assert len(reader.partitions(start, end)) == 2

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
@@ -23,8 +23,9 @@ from rocketmq_sdk.errors import BrokerError, ConfigurationError, RouteError, Top
 from rocketmq_sdk.model.route import MASTER_ID
 from rocketmq_sdk.names import TOOLS_GROUP, is_system_topic
 from rocketmq_sdk.protocol.subscription import build_subscription
-from rocketmq_sdk.spark.cluster.retry import persistently, side_by_side
+from rocketmq_sdk.spark.cluster.retry import UnreachableError, persistently, side_by_side
 from rocketmq_sdk.spark.plan.offsets import QueueKey
+from rocketmq_sdk.spark.plan.queue_state import Bounds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -39,13 +40,6 @@ AT_ONCE: Final = 16
 
 S = TypeVar("S")
 T = TypeVar("T")
-
-
-class Bounds(NamedTuple):
-    """The first offset of a queue that is still stored, and the one after its last."""
-
-    begin: int
-    end: int
 
 
 class NoSuchTopicError(ConfigurationError):
@@ -193,6 +187,35 @@ class ClusterView:
                 (queue, table[queue.queue_id]) for queue in wanted if queue.queue_id in table
             )
         return found
+
+    async def bounds_in_time(
+        self, queues: Iterable[QueueKey], patience: Mapping[str, float]
+    ) -> tuple[dict[QueueKey, Bounds], set[str]]:
+        """`bounds` of the brokers that answer in time, and the brokers that do not.
+
+        `patience` has seconds for each broker, which are asked side by side. Errors
+        that asking again may mend count as no answer.
+        """
+        by_broker: dict[str, list[QueueKey]] = defaultdict(list)
+        for queue in queues:
+            by_broker[queue.broker].append(queue)
+        found: dict[QueueKey, Bounds] = {}
+        silent: set[str] = set()
+
+        async def ask(broker: str, wanted: list[QueueKey]) -> None:
+            with trio.move_on_after(patience[broker]):
+                try:
+                    found.update(await self.bounds(wanted))
+                except UnreachableError as error:
+                    logger.debug("the broker %r does not answer: %s", broker, error)
+                else:
+                    return
+            silent.add(broker)
+
+        async with side_by_side() as nursery:
+            for broker, wanted in by_broker.items():
+                nursery.start_soon(ask, broker, wanted)
+        return found, silent
 
     async def _table(self, place: tuple[str, str]) -> dict[int, Bounds]:
         topic, broker = place

@@ -177,6 +177,8 @@ def _check(given: Mapping[str, Any], use: Use) -> None:
         )
     if "maxTriggerDelay" in given and "minOffsetsPerTrigger" not in given:
         raise OptionError("maxTriggerDelay only counts beside minOffsetsPerTrigger")
+    if "maxBrokerAway" in given and given.get("onBrokerAway") != "skip":
+        raise OptionError("maxBrokerAway only counts beside onBrokerAway=skip")
     least, most = given.get("minOffsetsPerTrigger"), given.get("maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise OptionError(f"minOffsetsPerTrigger {least} is above maxOffsetsPerTrigger {most}")
@@ -187,6 +189,8 @@ def _check(given: Mapping[str, Any], use: Use) -> None:
             "batchBytes is above maxMessageSize; brokers take no batch that is larger than the "
             "largest body"
         )
+    if "dedupBatch" in given and "dedupScope" not in given:
+        raise OptionError("dedupBatch only counts beside dedupScope")
     _check_access(given)
 
 

@@ -206,6 +206,23 @@ OPTIONS: Final[tuple[Option, ...]] = (
         values.boolean,
     ),
     Option(
+        "onBrokerAway",
+        (
+            "what a stream does while a broker is away or does not answer: `wait` for it within "
+            "`retryTimeout`, or `skip` it: its queues stand still and the others continue"
+        ),
+        "wait",
+        Use.STREAM,
+        values.one_of("wait", "skip"),
+    ),
+    Option(
+        "maxBrokerAway",
+        "how long `onBrokerAway=skip` bears a broker that is away; unset: for ever",
+        None,
+        Use.STREAM,
+        values.duration,
+    ),
+    Option(
         "retryTimeout",
         "how long a failed request to the cluster is repeated",
         "120s",
@@ -283,7 +300,17 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "dedupScope",
-        "first part of the rows' dedup ids, for two writes in one `foreachBatch`",
+        (
+            "part of the rows' dedup ids, for two writes in one `foreachBatch`; outside of a "
+            "streaming query it needs `dedupBatch`"
+        ),
+        None,
+        Use.SINK,
+        values.text,
+    ),
+    Option(
+        "dedupBatch",
+        "which batch of `dedupScope` this is, for example the number that `foreachBatch` gives",
         None,
         Use.SINK,
         values.text,

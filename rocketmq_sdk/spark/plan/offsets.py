@@ -1,7 +1,7 @@
 """Offsets by queue, in the one shape that options, checkpoints and progress share.
 
 That shape is `{"t":{topic:{broker:{"0":5}}},"v":1}`. A number is the offset of the next
-message.
+message. The end of a stream's batch may have marks beside it (`BatchEnd`).
 
 Spark compares offsets as text, so the text of equal places is always the same: names in
 order of their characters, queue ids in order of numbers, no spaces. Neither Spark nor
@@ -27,6 +27,10 @@ MOST_OFFSET: Final = (1 << 63) - 1
 MOST_QUEUE_ID: Final = (1 << 31) - 1
 
 
+MEMBERS: Final = frozenset({"t", "v", "e", "n"})
+"""The members of offsets: queues, version, and the marks of a batch's end."""
+
+
 class OffsetFormatError(ConfigurationError):
     """Offsets that are not written as they have to be; the text names the place."""
 
@@ -44,6 +48,41 @@ class QueueKey:
 
 
 Offsets = Mapping[QueueKey, int]
+
+
+@attrs.frozen
+class BatchEnd:
+    """Where a batch of a stream ends, and what planning it again must not change.
+
+    `tasks` is the number of tasks that it was cut into, None in checkpoints of releases
+    before 0.2. `enters`: queues that its start does not name enter where it ends; else,
+    in a first batch, they are read from their first offset.
+    """
+
+    offsets: Offsets
+    tasks: int | None = None
+    enters: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The dictionary that is handed to Spark."""
+        marks: dict[str, Any] = {"e": True} if self.enters else {}
+        if self.tasks is not None:
+            marks["n"] = self.tasks
+        return {**marks, **to_json(self.offsets)}
+
+    @classmethod
+    def from_json(cls, value: object, *, source: str) -> BatchEnd:
+        """An end out of a checkpoint. Raises `OffsetFormatError`."""
+        offsets = from_json(value, source=source)
+        assert isinstance(value, dict)
+        tasks, enters = value.get("n"), value.get("e", False)
+        if tasks is not None and (
+            isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1
+        ):
+            raise OffsetFormatError(f"{source} have {_short(tasks)} tasks; it must be 1 or more")
+        if not isinstance(enters, bool):
+            raise OffsetFormatError(f'{source} have {_short(enters)} for "e"; it must be a boolean')
+        return cls(offsets, tasks, enters)
 
 
 def to_json(offsets: Offsets) -> dict[str, Any]:
@@ -80,7 +119,7 @@ def from_json(value: object, *, source: str = "the offsets") -> dict[QueueKey, i
             "newer release wrote them: use that one, "
             "or a new checkpoint"
         )
-    unknown = value.keys() - {"t", "v"}
+    unknown = value.keys() - MEMBERS
     if unknown:
         raise OffsetFormatError(f"{source} have the unknown member {_short(min(unknown, key=str))}")
     return _queues(value["t"], source, least=0)
@@ -99,7 +138,11 @@ def from_user(text: str, *, source: str, least: int = EARLIEST) -> dict[QueueKey
     `OffsetFormatError`.
     """
     value = _parsed(text, source)
-    if isinstance(value, dict) and value.keys() == {"t", "v"} and not isinstance(value["v"], dict):
+    if (
+        isinstance(value, dict)
+        and {"t", "v"} <= value.keys() <= MEMBERS
+        and not isinstance(value["v"], dict)
+    ):
         if value["v"] != VERSION:
             raise OffsetFormatError(
                 f"{source} have version {_short(value['v'])}; this release reads version {VERSION}"

@@ -63,8 +63,12 @@ def plan(ranges: Iterable[Range], tasks: int | None, *, default_tasks: int = 1) 
     total = sum(map(len, wanted))
     if not total:
         return []
-    count = max(1, min(default_tasks, -(-total // SMALL))) if tasks is None else max(1, tasks)
-    return _cut(wanted, total, min(count, total))
+    return _cut(wanted, total, min(task_count(total, tasks, default_tasks), total))
+
+
+def task_count(total: int, tasks: int | None, default_tasks: int) -> int:
+    """How many tasks read `total` offsets, at least one; see `plan`."""
+    return max(1, min(default_tasks, -(-total // SMALL))) if tasks is None else max(1, tasks)
 
 
 def _cut(ranges: list[Range], total: int, count: int) -> list[Task]:

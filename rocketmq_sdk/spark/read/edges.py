@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.spark.cluster import bridge
 from rocketmq_sdk.spark.cluster.access import ClusterAccess
-from rocketmq_sdk.spark.cluster.view import Bounds, ClusterView, NoSuchTopicError, shown
+from rocketmq_sdk.spark.cluster.view import ClusterView, NoSuchTopicError, shown
 from rocketmq_sdk.spark.options.values import Edge
 from rocketmq_sdk.spark.plan.loss import DataLossError, GoneError
 from rocketmq_sdk.spark.plan.offsets import EARLIEST, LATEST, QueueKey
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rocketmq_sdk.spark.options.parsing import SparkOptions
+    from rocketmq_sdk.spark.plan.queue_state import Bounds
 
 logger = logging.getLogger("rocketmq_sdk.spark")
 
@@ -151,4 +152,15 @@ async def batch_ranges(settings: SparkOptions) -> list[Range]:
         bounds = await cluster.bounds(queues)
         begin = await starts(cluster, settings, bounds, default=Edge.EARLIEST)
         end = await ends(cluster, settings, bounds)
+    _refuse_backward(begin, end)
     return ranges_between(begin, end)
+
+
+def _refuse_backward(begin: Mapping[QueueKey, int], end: Mapping[QueueKey, int]) -> None:
+    """Only what users give can end before it begins; reading nothing would hide it."""
+    for queue, offset in sorted(begin.items()):
+        if end[queue] < offset:
+            raise ConfigurationError(
+                f"the read of queue {queue} would end at offset {end[queue]}, before it begins "
+                f"at {offset}; compare the ending... and the starting... options"
+            )

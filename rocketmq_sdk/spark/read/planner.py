@@ -16,14 +16,18 @@ import trio
 
 from rocketmq_sdk.spark.cluster import bridge
 from rocketmq_sdk.spark.cluster.access import ClusterAccess
-from rocketmq_sdk.spark.cluster.view import Bounds, ClusterView
+from rocketmq_sdk.spark.cluster.view import ClusterView
 from rocketmq_sdk.spark.options.values import Edge
 from rocketmq_sdk.spark.plan.limits import Gate, limited, waiting
-from rocketmq_sdk.spark.plan.loss import GoneError
+from rocketmq_sdk.spark.plan.loss import DataLossError, GoneError
+from rocketmq_sdk.spark.plan.offsets import BatchEnd
+from rocketmq_sdk.spark.plan.queue_state import Bounds, QueueState, judge
+from rocketmq_sdk.spark.plan.ranges import ranges_between, task_count
+from rocketmq_sdk.spark.read.availability import Availability
 from rocketmq_sdk.spark.read.edges import starts
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping
+    from collections.abc import Iterable, Mapping
 
     from rocketmq_sdk.spark.options.parsing import SparkOptions
     from rocketmq_sdk.spark.plan.offsets import QueueKey
@@ -31,26 +35,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketmq_sdk.spark")
 DISCOVERY_SECONDS: Final = 5.0
 """How old the list of queues may be."""
-AWAY_SECONDS: Final = 1.0
-"""How often is asked whether a broker is back."""
 
 
 class StreamPlanner:
     """Plans the batches of one run of a query, in the trio thread of its process."""
 
-    def __init__(self, settings: SparkOptions) -> None:
+    def __init__(self, settings: SparkOptions, default_tasks: int = 1) -> None:
         self._settings = settings
+        self._default_tasks = default_tasks
         self._connection = ClusterAccess.of(settings)
+        self._availability = Availability(settings)
         self._queues: list[QueueKey] = []
         self._queues_until = float("-inf")
+        self._standing: set[QueueKey] = set()
+        """Queues that were found not to go on; asked again with the list of queues."""
         self._bounds: dict[QueueKey, Bounds] = {}
         self._bounds_until = float("-inf")
         self._initial: dict[QueueKey, int] | None = None
         self._anchor: dict[QueueKey, int] | None = None
         self._anchored = False
         self._checked: set[tuple[str, str]] = set()
-        self._away: frozenset[str] = frozenset()
-        self._away_until = float("-inf")
         self._frozen: dict[QueueKey, Bounds] | None = None
         self._warned: set[str] = set()
         self._turn = 0
@@ -96,105 +100,99 @@ class StreamPlanner:
             ).items()
         }
 
-    async def next_end(self, start: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
-        """Where the batch that begins at `start` ends; `start` with nothing to do.
+    async def next_end(
+        self, start: Mapping[QueueKey, int], *, everything: bool = False
+    ) -> BatchEnd | None:
+        """Where the batch that begins at `start` ends; None with nothing to do.
+
+        `everything`: limits do not count, as with `Trigger.Once`.
 
         A new query whose beginning is not the first message first writes that down by
         an empty batch. If its first batch failed before it was committed, Spark would
         ask for the beginning again, and latest would be later then.
 
         Queues that are new enter with their earliest offset for the same reason. Raises
-        `GoneError` for queues that end before `start` and for topics that are gone,
-        unless `failOnDataLoss` is false.
+        `GoneError` and `DataLossError` for messages that are gone, unless
+        `failOnDataLoss` is false, and `UnreachableError`.
         """
         if self._anchor is not None:
             anchor, self._anchor = self._anchor, None
             if anchor == start:
-                return dict(start)
-        bounds, away = await self._settled(start)
-        kept = self._kept(start, bounds, away)
+                return None
+        bounds = await self._settled(start)
+        kept = self._kept(start, bounds)
         new = {queue: place.begin for queue, place in bounds.items() if queue not in start}
         if new or len(kept) < len(start):
-            return {**kept, **new}
-        end = {
-            queue: offset if queue in away else bounds[queue].end for queue, offset in kept.items()
-        }
-        if (
-            self._gate is not None
-            and self._frozen is None
-            and not self._gate.opens(waiting(start, end), trio.current_time())
-        ):
-            return dict(start)
-        if self._settings.max_offsets_per_trigger is not None:
+            return BatchEnd({**{queue: stop for queue, (stop, _) in kept.items()}, **new}, 1, True)
+        end = {queue: bounds[queue].end if moves else stop for queue, (stop, moves) in kept.items()}
+        gate = None if everything or self._frozen is not None else self._gate
+        if gate is not None and not gate.opens(waiting(start, end), trio.current_time()):
+            return None
+        if self._settings.max_offsets_per_trigger is not None and not everything:
             end = limited(start, end, self._settings.max_offsets_per_trigger, turn=self._turn)
             self._turn += end != start
-        return end
+        return None if end == start else BatchEnd(end, self._tasks(start, end))
 
-    def begins(
+    def _tasks(self, start: Mapping[QueueKey, int], end: Mapping[QueueKey, int]) -> int:
+        """The number of tasks of a batch, which is written down with its end.
+
+        So a batch that is planned again is the same batch, whatever the session's
+        parallelism and the options are then.
+        """
+        ranges = ranges_between(self._first_read(start, end), end)
+        return task_count(sum(map(len, ranges)), self._settings.num_partitions, self._default_tasks)
+
+    def begins(self, start: Mapping[QueueKey, int], end: BatchEnd) -> dict[QueueKey, int]:
+        """Where the queues of a planned batch begin."""
+        if end.enters:
+            return {**end.offsets, **start}
+        return self._first_read(start, end.offsets)
+
+    def _first_read(
         self, start: Mapping[QueueKey, int], end: Mapping[QueueKey, int]
     ) -> dict[QueueKey, int]:
-        """Where the queues of a planned batch begin.
-
-        A queue that only its end knows enters there, with nothing to be read before it.
+        """A queue that only the end names enters there; nothing before it is read.
 
         The one exception is a first batch that is planned again from earliest, while a
         broker that took part in it is away: that reads from the first message, or
         fails, but leaves nothing out.
         """
-        if self._initial is not None and not self._anchored and start == self._initial:
+        if self._initial and not self._anchored and start == self._initial:
             return dict(start)
         return {**end, **start}
 
-    async def _settled(
-        self, start: Mapping[QueueKey, int]
-    ) -> tuple[dict[QueueKey, Bounds], set[QueueKey]]:
-        """Bounds of all queues, and the queues whose broker is away.
+    async def _settled(self, start: Mapping[QueueKey, int]) -> dict[QueueKey, Bounds]:
+        """Bounds of all queues, asked again where some seem to be gone.
 
-        Nothing can be said about the latter.
-
-        A broker that restarts takes its queues out of all routes for a while; that is
-        no loss of data. It is waited for within `retryTimeout`, or with
-        `failOnDataLoss` false its queues stand still until it is back. Raises
-        `UnreachableError` when it does not come back in time.
+        A broker that restarts takes its queues out of all routes for a while: it is
+        waited for, or its queues stand still (`Availability`).
         """
         bounds = self._frozen if self._frozen is not None else await self._current()
         suspects = [
             queue
             for queue, offset in start.items()
-            if (queue not in bounds or bounds[queue].end < offset) and self._is_wanted(queue)
+            if (queue not in bounds or bounds[queue].end < offset)
+            and queue not in self._standing
+            and queue.broker not in self._availability.silent
+            and self._is_wanted(queue)
         ]
         if not suspects:
-            return bounds, set()
-        await self._look_for(suspects)
-        if self._away:
-            away = {queue for queue in suspects if queue.broker in self._away}
-            self._warn(
-                f"the brokers {', '.join(sorted(self._away))} are away; their queues stand still"
-            )
-            return bounds, away
+            return bounds
+        async with bridge.client(self._connection) as client:
+            await self._availability.look_for(ClusterView(client, self._settings), suspects)
+        there = [queue for queue in suspects if queue.broker not in self._availability.away]
+        if not there:
+            return bounds
         self._queues_until = self._bounds_until = float("-inf")
-        fresh = await self._current()
+        fresh = await self._current(there)
+        self._standing.update(queue for queue in there if queue not in self._queues)
         if self._frozen is None:
-            return fresh, set()
+            return fresh
         self._frozen = {
             **self._frozen,
             **{queue: fresh[queue] for queue in suspects if queue in fresh},
         }
-        return self._frozen, set()
-
-    async def _look_for(self, queues: list[QueueKey]) -> None:
-        """Find out which brokers of some queues have no master.
-
-        Unless `failOnDataLoss` is false, wait until all of them have one.
-        """
-        if trio.current_time() < self._away_until:
-            return
-        async with bridge.client(self._connection) as client:
-            cluster = ClusterView(client, self._settings)
-            if self._settings.fail_on_data_loss:
-                await cluster.wait_for_masters(queues)
-            self._away = frozenset(await cluster.without_master({queue.broker for queue in queues}))
-        self._away_until = trio.current_time() + (AWAY_SECONDS if self._away else 0)
+        return self._frozen
 
     def _tell_missing_topics(self) -> None:
         """A topic may be made later, or be misspelt; a new query refuses it."""
@@ -214,30 +212,49 @@ class StreamPlanner:
         self._checked |= places
 
     def _kept(
-        self,
-        start: Mapping[QueueKey, int],
-        bounds: Mapping[QueueKey, Bounds],
-        away: Container[QueueKey],
-    ) -> dict[QueueKey, int]:
-        """The queues of `start` that go on."""
-        kept: dict[QueueKey, int] = {}
+        self, start: Mapping[QueueKey, int], bounds: Mapping[QueueKey, Bounds]
+    ) -> dict[QueueKey, tuple[int, bool]]:
+        """The queues of `start` that stay: where each goes on, and whether it moves."""
+        places = {(queue.topic, queue.broker) for queue in (*bounds, *self._queues)}
+        readable = set(self._queues)
+        kept: dict[QueueKey, tuple[int, bool]] = {}
         for queue, offset in start.items():
             place = bounds.get(queue)
-            if queue in away:
-                kept[queue] = offset
-                continue
-            if place is None:
-                if self._is_wanted(queue):
-                    self._lost(GoneError(queue, offset, 0))
+            state = judge(
+                offset,
+                place,
+                wanted=self._is_wanted(queue),
+                away=queue.broker in self._availability.away,
+                readable=queue in readable,
+                topic_is_there=(queue.topic, queue.broker) in places,
+            )
+            if state is QueueState.PRESENT:
+                kept[queue] = offset, True
+            elif state is QueueState.AWAY:
+                kept[queue] = offset, False
+            elif state is QueueState.RETIRED:
+                self._tell_retired(queue, offset, place)
+                kept[queue] = offset, False
+            elif state is QueueState.UNWANTED:
+                self._warn(f"{queue} is no longer subscribed to; its offset {offset} is forgotten")
+            elif state is QueueState.GONE:
+                self._lost(GoneError(queue, offset, 0))
+            else:
+                assert place is not None
+                if state is QueueState.SHRUNK:  # what it holds now was never read
+                    self._lost(GoneError(queue, offset, place.end))
+                    kept[queue] = place.begin, False
                 else:
-                    self._warn(
-                        f"{queue} is no longer subscribed to; its offset {offset} is forgotten"
-                    )
-                continue
-            if place.end < offset:
-                self._lost(GoneError(queue, offset, place.end))
-            kept[queue] = offset
+                    self._lost(DataLossError(queue, offset, place.begin))
+                    kept[queue] = offset, True
         return kept
+
+    def _tell_retired(self, queue: QueueKey, offset: int, place: Bounds | None) -> None:
+        waits = 0 if place is None else max(0, place.end - offset)
+        left = f"{waits} messages wait in it" if waits else "it was read to its end"
+        self._warn(
+            f"{queue} may no longer be read ({left}); its offset {offset} is kept until it may be"
+        )
 
     def _is_wanted(self, queue: QueueKey) -> bool:
         import re
@@ -249,7 +266,7 @@ class StreamPlanner:
             return queue.topic in settings.subscribe
         return re.fullmatch(settings.subscribe_pattern, queue.topic) is not None
 
-    def _lost(self, error: GoneError) -> None:
+    def _lost(self, error: GoneError | DataLossError) -> None:
         if self._settings.fail_on_data_loss:
             raise error
         self._warn(f"failOnDataLoss is false: {error}")
@@ -259,8 +276,11 @@ class StreamPlanner:
             self._warned.add(text)
             logger.warning("%s", text)
 
-    async def _current(self) -> dict[QueueKey, Bounds]:
-        """Begin and end of all queues, not older than `offsetRefreshInterval`."""
+    async def _current(self, also: Iterable[QueueKey] = ()) -> dict[QueueKey, Bounds]:
+        """Begin and end of all queues, not older than `offsetRefreshInterval`.
+
+        `also`: queues that no route names, of brokers that are there.
+        """
         now = trio.current_time()
         if now < self._bounds_until:
             return self._bounds
@@ -268,10 +288,15 @@ class StreamPlanner:
             cluster = ClusterView(client, self._settings)
             if now >= self._queues_until:
                 self._queues = await cluster.queues(must_exist=False)
+                self._standing.clear()
                 self._tell_missing_topics()
-                await self._check_expression(cluster, self._queues)
                 self._queues_until = trio.current_time() + DISCOVERY_SECONDS
-            self._bounds = await cluster.bounds(self._queues)
+            asked = sorted({*self._queues, *also})
+            self._bounds = await self._availability.bounds(cluster, asked)
+            away = self._availability.away
+            await self._check_expression(
+                cluster, [queue for queue in self._queues if queue.broker not in away]
+            )
         self._bounds_until = trio.current_time() + self._settings.offset_refresh_interval
         return self._bounds
 

@@ -6,6 +6,7 @@ workers.
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from pyspark.sql.streaming.datasource import (
 
 from rocketmq_sdk.spark.cluster import bridge
 from rocketmq_sdk.spark.options.parsing import SparkOptions, overruled
-from rocketmq_sdk.spark.plan.offsets import from_json, to_json
+from rocketmq_sdk.spark.plan.offsets import MOST_OFFSET, BatchEnd, from_json, to_json
 from rocketmq_sdk.spark.plan.ranges import plan, ranges_between
 from rocketmq_sdk.spark.read.batch import Ranges, TaskReader, ranges_of
 from rocketmq_sdk.spark.read.broker_offsets import BrokerOffsets
@@ -56,26 +57,42 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planner is None:
             for told in overruled(self._settings):
                 logger.warning("%s", told)
-            self._planner = StreamPlanner(self._settings)
+            self._planner = StreamPlanner(self._settings, self._default_tasks)
         return self._planner
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a new query begins."""
         return to_json(bridge.run(self._plans().initial))
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next batch ends.
 
-        `start` is completed, so it is what brokers are told.
+        `start` is completed, so it is what brokers are told. It is handed back as it is
+        when there is nothing to do, because Spark compares offsets as text.
         """
         offsets = from_json(start, source="the checkpoint's offsets")
         self._publish(offsets)
-        return to_json(bridge.run(self._plans().next_end, offsets))
+        everything = self._is_limited() and isinstance(limit, ReadAllAvailable)
+        end = bridge.run(functools.partial(self._plans().next_end, everything=everything), offsets)
+        return start if end is None else end.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The limit of the options, for Spark to show."""
+        """The limit of the options, for Spark to show and to hand back.
+
+        With `Trigger.Once` Spark asks for all that is there instead, which is how that
+        trigger is known. So a limit from below is told as one from above, too.
+        """
         most = self._settings.max_offsets_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        if most is None:
+            return ReadMaxRows(MOST_OFFSET) if self._is_limited() else ReadAllAvailable()
+        return ReadMaxRows(most)
+
+    def _is_limited(self) -> bool:
+        settings = self._settings
+        return (
+            settings.max_offsets_per_trigger is not None
+            or settings.min_offsets_per_trigger is not None
+        )
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The ends of the queues, from which progress tells the lag."""
@@ -87,14 +104,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[Ranges]:
         """The tasks of a batch, from nothing but its start and end."""
-        ends = from_json(end, source="the end of a batch")
-        ranges = ranges_between(
-            self._plans().begins(from_json(start, source="the start of a batch"), ends), ends
-        )
+        stop = BatchEnd.from_json(end, source="the end of a batch")
+        begins = self._plans().begins(from_json(start, source="the start of a batch"), stop)
+        tasks = self._settings.num_partitions if stop.tasks is None else stop.tasks
         return [
             Ranges(task)
             for task in plan(
-                ranges, self._settings.num_partitions, default_tasks=self._default_tasks
+                ranges_between(begins, stop.offsets), tasks, default_tasks=self._default_tasks
             )
         ]
 

@@ -28,6 +28,7 @@ from rocketmq_sdk.names import RETRY_PREFIX, check_send_topic
 from rocketmq_sdk.protocol.batch_codec import FRAME_OVERHEAD
 from rocketmq_sdk.spark.schema import DEDUP_PROPERTY
 from rocketmq_sdk.spark.write.dedup_ids import DedupIds, content_hash
+from rocketmq_sdk.spark.write.places import place_column
 
 MOST_PROPERTY_BYTES: Final = 32767 - 300
 """What a record has room for, less what producer and broker add."""
@@ -389,8 +390,15 @@ class ColumnEncoder:
         flags = self._flags(batch)
         topics = None if self._topic is not None else batch.column("topic")
         topic: _Part = (self._topic or "").encode() if topics is None else topics.cast(pa.binary())
-        content = _glue([body_lengths, body, flags, topic, b"\x02", rows.own, *rows.rest], count)
-        dedup_id = self._dedup_ids(batch, content, dedup)
+        places = place_column(batch)
+        content = _glue(
+            [
+                *(() if places is None else (places,)),
+                *(body_lengths, body, flags, topic, b"\x02", rows.own, *rows.rest),
+            ],
+            count,
+        )
+        dedup_id = self._dedup_ids(batch, content, places, dedup)
         names = _equal_pieces("".join(ids).encode(), len(ids[0]))
         text = _glue(
             [
@@ -469,19 +477,27 @@ class ColumnEncoder:
         keys = _without_empty(batch.column("shardingKey"))
         return None if keys.null_count == len(keys) else keys.cast(pa.string())
 
-    def _dedup_ids(self, batch: pa.RecordBatch, content: pa.Array, dedup: DedupIds) -> list[_Part]:
+    def _dedup_ids(
+        self,
+        batch: pa.RecordBatch,
+        content: pa.Array,
+        places: pa.Array | None,
+        dedup: DedupIds,
+    ) -> list[_Part]:
         """The id of each row, in parts."""
         if "dedupKey" not in self._columns:
-            return _made_ids(content, dedup)
+            return _made_ids(content, places, dedup)
         given = _without_empty(batch.column("dedupKey"))
         if not given.null_count:
             return [given]
         missing = pc.is_null(given)
-        made = _glue(_made_ids(content.filter(missing), dedup), given.null_count)
-        return [pc.replace_with_mask(given, missing, made)]
+        made = _made_ids(
+            content.filter(missing), None if places is None else places.filter(missing), dedup
+        )
+        return [pc.replace_with_mask(given, missing, _glue(made, given.null_count))]
 
 
-def _made_ids(content: pa.Array, dedup: DedupIds) -> list[_Part]:
+def _made_ids(content: pa.Array, places: pa.Array | None, dedup: DedupIds) -> list[_Part]:
     data, offsets = _bytes(content), _offsets(content)
     hashes = [content_hash(data[begin:end]) for begin, end in pairwise(offsets)]
     ordinals = dedup.ordinals(hashes)
@@ -491,7 +507,19 @@ def _made_ids(content: pa.Array, dedup: DedupIds) -> list[_Part]:
         if ordinals is None
         else pa.array([b":%d" % ordinal for ordinal in ordinals], pa.binary())
     )
-    return [dedup.start.encode(), digits, last]
+    return [_starts(places, dedup), digits, last]
+
+
+def _starts(places: pa.Array | None, dedup: DedupIds) -> _Part:
+    """What the ids of rows begin with."""
+    plain, placed = dedup.start.encode(), dedup.placed_start.encode()
+    if places is None:
+        return plain
+    if not places.null_count:
+        return placed
+    return pc.if_else(
+        pc.is_null(places), pa.scalar(plain, pa.binary()), pa.scalar(placed, pa.binary())
+    )
 
 
 def _is_plain_name(name: str) -> bool:

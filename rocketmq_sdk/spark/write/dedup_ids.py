@@ -1,6 +1,8 @@
 """Dedup ids: scope, partition, a hash of the row, and its ordinal among equal rows.
 
 A task that runs again over the same rows gives the same ids, whatever the rows' order.
+Rows that still have the place where they were read from are told apart by it, so their
+ids do not name the partition, and are the same however the rows are spread over tasks.
 To number equal rows a task has to remember the hash of every row that it has written.
 Neither Spark nor pyarrow is needed here.
 """
@@ -56,11 +58,13 @@ class _Packed:
 class DedupIds:
     """Gives the rows of one task their ordinals among equal rows.
 
-    `start` is what all ids of the task begin with.
+    `start` is what ids begin with; `placed_start`, never longer, is that of rows with
+    a place.
     """
 
     def __init__(self, scope: str, partition: int, *, set_limit: int = _SET_LIMIT) -> None:
         self.start = f"{scope}:{partition}:"
+        self.placed_start = f"{scope}:-:"
         self._set_limit = set_limit
         self._seen: set[bytes] = set()
         self._packed: _Packed | None = None
@@ -93,7 +97,8 @@ class DedupIds:
         self._repeated[value] = ordinal + 1
         return ordinal
 
-    def id_of(self, value: bytes) -> str:
+    def id_of(self, value: bytes, *, placed: bool = False) -> str:
         """The id of one row."""
         ordinals = self.ordinals([value])
-        return f"{self.start}{value.hex()}:{ordinals[0] if ordinals else 0}"
+        start = self.placed_start if placed else self.start
+        return f"{start}{value.hex()}:{ordinals[0] if ordinals else 0}"

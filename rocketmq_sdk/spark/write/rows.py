@@ -20,6 +20,7 @@ from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.spark.schema import DEDUP_PROPERTY
 from rocketmq_sdk.spark.write.columns import MOST_PROPERTY_BYTES, ColumnEncoder, Frames
 from rocketmq_sdk.spark.write.dedup_ids import DedupIds, content_hash
+from rocketmq_sdk.spark.write.places import place_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -170,6 +171,7 @@ class RowMaker:
         columns = (
             [(name, _column(name, batch.column(name))) for name in self._columns] if numbers else []
         )
+        places = place_column(batch) if numbers else None
         for number in numbers:
             try:
                 yield (
@@ -177,6 +179,7 @@ class RowMaker:
                     self._message(
                         {name: self._value(name, column, number) for name, column in columns},
                         self.rows + number,
+                        None if places is None else places[number].as_py(),
                     ),
                 )
             except BadRowError as error:
@@ -193,7 +196,7 @@ class RowMaker:
                 self._partition, self.rows + number, name, f"it is no UTF-8: {error}"
             ) from None
 
-    def _message(self, row: dict[str, Any], number: int) -> Message:
+    def _message(self, row: dict[str, Any], number: int, place: bytes | None) -> Message:
         def bad(column: str, reason: str) -> BadRowError:
             return BadRowError(self._partition, number, column, reason)
 
@@ -223,7 +226,7 @@ class RowMaker:
             if topic not in self._checked:
                 check_send_topic(topic)
                 self._checked.add(topic)
-            message = self._with_id(topic, body, given, row.get("dedupKey"))
+            message = self._with_id(topic, body, given, row.get("dedupKey"), place)
         except (ConfigurationError, TypeError) as error:
             raise bad(self._culprit(topic, row), str(error)) from None
         if len(message.property_text().encode()) > MOST_PROPERTY_BYTES:
@@ -234,11 +237,16 @@ class RowMaker:
         return message
 
     def _with_id(
-        self, topic: str, body: bytes, given: dict[str, Any], dedup_key: str | None
+        self,
+        topic: str,
+        body: bytes,
+        given: dict[str, Any],
+        dedup_key: str | None,
+        place: bytes | None,
     ) -> Message:
         if not dedup_key:
-            bare = Message(topic, body, **given)
-            dedup_key = self._dedup.id_of(content_hash(content_of(bare)))
+            content = (place or b"") + content_of(Message(topic, body, **given))
+            dedup_key = self._dedup.id_of(content_hash(content), placed=place is not None)
         given["properties"][DEDUP_PROPERTY] = dedup_key
         return Message(topic, body, **given)
 

@@ -75,6 +75,7 @@ class TaskWriter:
         )
         self._topic: str | None = settings.topic
         self._scope: str | None = settings.dedup_scope
+        self._batch: str | None = settings.dedup_batch
         self._job = uuid.uuid4().hex
         self._plan = SendPlan.of(settings, ClusterAccess.of(settings))
 
@@ -118,14 +119,28 @@ class TaskWriter:
             bridge.run(until_visible, self._plan.connection, ends)
 
     def _scope_of(self, context: Any) -> str:
-        """Query and batch of a stream, also inside of `foreachBatch`; else the job."""
+        """What the ids of this write begin with.
+
+        The scope and the batch that the options name; else query and batch of a stream,
+        also inside of `foreachBatch`; else the job. Spark Connect and new threads do
+        not tell the query, so there a scope must come with its batch.
+        """
+        if self._scope is not None and self._batch is not None:
+            return f"{self._scope}:{self._batch}"
         query, batch = (
             context.getLocalProperty("sql.streaming.queryId"),
             context.getLocalProperty("streaming.sql.batchId"),
         )
         if query and batch is not None:
             return f"{query}:{batch}:{self._scope}" if self._scope else f"{query}:{batch}"
-        return self._scope or self._job
+        if self._scope is not None:
+            raise ConfigurationError(
+                f"dedupScope {self._scope!r} without dedupBatch would give equal rows of "
+                "different batches the same id: Spark names no query and batch here, as in "
+                "Spark Connect, in threads of foreachBatch and in batch jobs. Give dedupBatch "
+                "as well, or use in_batch(writer, batch_id, scope=...)"
+            )
+        return self._job
 
     def _send(self, maker: RowMaker, batches: Iterator[pa.RecordBatch], tally: Tally) -> None:
         send, receive = trio.open_memory_channel[Frames | LoneRow](1)

@@ -14,12 +14,14 @@ import trio
 from rocketmq_sdk.errors import RouteError
 from rocketmq_sdk.spark.cluster import bridge
 from rocketmq_sdk.spark.cluster.retry import UnreachableError, persistently
-from rocketmq_sdk.spark.cluster.view import Bounds, ClusterView
+from rocketmq_sdk.spark.cluster.view import ClusterView
 from rocketmq_sdk.spark.options.parsing import parse
 from rocketmq_sdk.spark.options.table import Use
-from rocketmq_sdk.spark.plan.loss import GoneError
-from rocketmq_sdk.spark.plan.offsets import QueueKey
+from rocketmq_sdk.spark.plan.loss import DataLossError, GoneError
+from rocketmq_sdk.spark.plan.offsets import BatchEnd, QueueKey
+from rocketmq_sdk.spark.plan.queue_state import Bounds
 from rocketmq_sdk.spark.plan.ranges import ranges_between
+from rocketmq_sdk.spark.read.availability import ASK_SECONDS, PROBE_EVERY
 from rocketmq_sdk.spark.read.planner import DISCOVERY_SECONDS, StreamPlanner
 
 if TYPE_CHECKING:
@@ -32,14 +34,19 @@ class Told:
 
     places: dict[QueueKey, Bounds]
     away: set[str] = attrs.field(factory=set)
+    silent: set[str] = attrs.field(factory=set)
+    hidden: set[QueueKey] = attrs.field(factory=set)
+    asks: int = 0
     discoveries: int = 0
     looks: int = 0
     checked: list[QueueKey] = attrs.field(factory=list)
 
 
 class ToldCluster:
-    """`ClusterView` with answers out of `Told`; a broker that is away takes its queues
-    along, as out of a route.
+    """`ClusterView` with answers out of `Told`.
+
+    A broker that is away takes its queues along, as out of a route. One that is silent
+    does not answer. Hidden queues are not in the route.
     """
 
     told: Told
@@ -49,7 +56,11 @@ class ToldCluster:
 
     async def queues(self, *, must_exist: bool = True) -> list[QueueKey]:
         self.told.discoveries += 1
-        return sorted(queue for queue in self.told.places if queue.broker not in self.told.away)
+        return sorted(
+            queue
+            for queue in self.told.places
+            if queue.broker not in self.told.away and queue not in self.told.hidden
+        )
 
     async def check_expression(self, queues: Iterable[QueueKey]) -> None:
         self.told.checked += queues
@@ -60,6 +71,14 @@ class ToldCluster:
             for queue in queues
             if queue in self.told.places and queue.broker not in self.told.away
         }
+
+    async def bounds_in_time(
+        self, queues: Iterable[QueueKey], patience: Mapping[str, float]
+    ) -> tuple[dict[QueueKey, Bounds], set[str]]:
+        self.told.asks += 1
+        silent = self.told.silent & patience.keys()
+        await trio.sleep(max((patience[broker] for broker in silent), default=0))
+        return await self.bounds(queue for queue in queues if queue.broker not in silent), silent
 
     async def without_master(self, brokers: Iterable[str]) -> set[str]:
         self.told.looks += 1
@@ -103,11 +122,21 @@ def planner(**options: str) -> StreamPlanner:
     )
 
 
+async def after(plans: StreamPlanner, start: Mapping[QueueKey, int]) -> dict[QueueKey, int]:
+    """Where the next batch ends; where it begins, if there is none."""
+    end = await plans.next_end(start)
+    assert end is None or end.offsets != start
+    return dict(start if end is None else end.offsets)
+
+
 def read(
-    plans: StreamPlanner, start: Mapping[QueueKey, int], end: Mapping[QueueKey, int]
+    plans: StreamPlanner, start: Mapping[QueueKey, int], end: Mapping[QueueKey, int] | BatchEnd
 ) -> dict[QueueKey, tuple[int, int]]:
+    """What a batch reads; a bare end is one of an old checkpoint."""
+    stop = end if isinstance(end, BatchEnd) else BatchEnd(end)
     return {
-        item.queue: (item.begin, item.end) for item in ranges_between(plans.begins(start, end), end)
+        item.queue: (item.begin, item.end)
+        for item in ranges_between(plans.begins(start, stop), stop.offsets)
     }
 
 
@@ -143,8 +172,8 @@ async def test_latest_of_an_empty_topic_is_written_down_first(
     plans = planner()
     start = await plans.initial()
     told.places = {key(0): Bounds(0, 5)}
-    assert await plans.next_end(start) == start == {key(0): 0}
-    end = await plans.next_end(start)
+    assert await after(plans, start) == start == {key(0): 0}
+    end = await after(plans, start)
     assert end == {key(0): 5}
     again = planner()
     assert await again.initial() == {key(0): 5}
@@ -157,7 +186,7 @@ async def test_latest_of_an_empty_topic_is_written_down_first(
 async def test_earliest_needs_no_empty_batch(told: Told, autojump_clock: object) -> None:
     plans = planner(startingOffsets="earliest")
     start = await plans.initial()
-    assert await plans.next_end(start) == {key(0): 100, key(0, "b"): 50}
+    assert await after(plans, start) == {key(0): 100, key(0, "b"): 50}
 
 
 async def test_an_old_topic_enters_where_its_messages_begin(
@@ -169,10 +198,10 @@ async def test_an_old_topic_enters_where_its_messages_begin(
     plans = planner()
     start = {key(0): 100, key(0, "b"): 50}
     told.places[key(3, "c")] = Bounds(1000, 1010)
-    entered = await plans.next_end(start)
+    entered = await after(plans, start)
     assert entered == {**start, key(3, "c"): 1000}
     assert read(plans, start, entered) == {}
-    end = await plans.next_end(entered)
+    end = await after(plans, entered)
     assert read(plans, entered, end) == {key(3, "c"): (1000, 1010)}
     again = planner()
     assert read(again, start, entered) == {}, "a restart plans the same"
@@ -198,8 +227,8 @@ async def test_messages_between_freezing_and_the_beginning_are_left_to_the_next_
     await later()
     start = await plans.initial()
     assert start == {key(0): 100, key(0, "b"): 50}
-    assert await plans.next_end(start) == start
-    assert await plans.next_end(start) == start
+    assert await after(plans, start) == start
+    assert await after(plans, start) == start
 
 
 async def test_a_broker_that_restarts_is_waited_for(
@@ -215,7 +244,7 @@ async def test_a_broker_that_restarts_is_waited_for(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(restart)
-        end = await plans.next_end(start)
+        end = await after(plans, start)
     assert end == {key(0): 100, key(0, "b"): 50}
     assert trio.current_time() > 30
 
@@ -227,11 +256,11 @@ async def test_a_broker_that_restarts_in_a_frozen_run(told: Told, autojump_clock
     told.away = set()
     start = {key(0): 100, key(0, "b"): 40}
     for _ in range(3):
-        start = await plans.next_end(start)
+        start = await after(plans, start)
     assert start == {key(0): 100, key(0, "b"): 50}
     told.places[key(0, "b")] = Bounds(0, 90)
     await later()
-    assert await plans.next_end(start) == start, (
+    assert await after(plans, start) == start, (
         "the end stays the one that was found when the broker was back"
     )
 
@@ -245,27 +274,71 @@ async def test_a_broker_that_stays_away_ends_the_query_by_its_name(
         match=r"waiting for the brokers b did not succeed within retryTimeout=20s .*no master of b "
         r"is registered",
     ):
-        await planner(retryTimeout="20s").next_end({key(0): 100, key(0, "b"): 40})
+        await after(planner(retryTimeout="20s"), {key(0): 100, key(0, "b"): 40})
 
 
-async def test_without_failing_the_queues_of_a_broker_stand_still_until_it_is_back(
+async def test_skipped_queues_of_a_broker_stand_still_until_it_is_back(
     told: Told, autojump_clock: object
 ) -> None:
     """Were they forgotten, the broker would enter anew with its first message, and all
     of its messages be read twice.
     """
-    plans = planner(failOnDataLoss="false")
+    plans = planner(onBrokerAway="skip")
     start = {key(0): 90, key(0, "b"): 40}
     told.away = {"b"}
     begin = trio.current_time()
     for _ in range(500):
-        assert await plans.next_end(start) == {key(0): 100, key(0, "b"): 40}
+        assert await after(plans, start) == {key(0): 100, key(0, "b"): 40}
         await trio.sleep(0.01)
     assert trio.current_time() - begin < 6
     assert told.looks <= 6
     told.away = set()
     await later()
-    assert await plans.next_end(start) == {key(0): 100, key(0, "b"): 50}
+    assert await after(plans, start) == {key(0): 100, key(0, "b"): 50}
+
+
+async def test_a_broker_that_does_not_answer_costs_the_others_a_tenth_of_the_time(
+    told: Told, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It stays in all routes, as one that hangs does."""
+    plans = planner(onBrokerAway="skip")
+    start = {key(0): 90, key(0, "b"): 40}
+    told.silent = {"b"}
+    begin = trio.current_time()
+    assert await after(plans, start) == {key(0): 100, key(0, "b"): 40}
+    assert trio.current_time() - begin == pytest.approx(ASK_SECONDS)
+    begin, waited, looks = trio.current_time(), 0.0, told.looks
+    while trio.current_time() < begin + 100:
+        asked = trio.current_time()
+        assert await after(plans, start) == {key(0): 100, key(0, "b"): 40}
+        waited += trio.current_time() - asked
+        await trio.sleep(0.1)
+    assert waited <= 12
+    assert told.looks == looks
+    assert told.discoveries <= 25
+    told.silent = set()
+    await trio.sleep(PROBE_EVERY)
+    assert await after(plans, start) == {key(0): 100, key(0, "b"): 50}
+    assert caplog.text.count("is away") == caplog.text.count("is back") == 1
+
+
+@pytest.mark.parametrize("how", ["away", "silent"])
+async def test_a_broker_is_borne_to_be_away_for_a_limited_time(
+    told: Told, autojump_clock: object, how: str
+) -> None:
+    plans = planner(onBrokerAway="skip", maxBrokerAway="60s")
+    start = {key(0): 90, key(0, "b"): 40}
+    setattr(told, how, {"b"})
+    begin = trio.current_time()
+
+    async def follow() -> None:
+        while True:
+            await after(plans, start)
+            await trio.sleep(1)
+
+    with pytest.raises(UnreachableError, match="brokers b are away for more than maxBrokerAway"):
+        await follow()
+    assert 60 < trio.current_time() - begin < 80
 
 
 async def test_a_slave_that_lags_behind_its_master_is_no_loss(
@@ -274,7 +347,7 @@ async def test_a_slave_that_lags_behind_its_master_is_no_loss(
     """While the master is away the slave answers, which may not have the newest
     messages yet.
     """
-    plans = planner(failOnDataLoss="false")
+    plans = planner(onBrokerAway="skip")
     start = {key(0): 100, key(0, "b"): 50}
     slave = {key(0): Bounds(0, 100), key(0, "b"): Bounds(0, 45)}
 
@@ -287,28 +360,132 @@ async def test_a_slave_that_lags_behind_its_master_is_no_loss(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ToldCluster, "bounds", answered)
         patch.setattr(ToldCluster, "without_master", without_master)
-        assert await plans.next_end(start) == start
+        assert await after(plans, start) == start
     await later()
-    assert await plans.next_end(start) == start
+    assert await after(plans, start) == start
 
 
-@pytest.mark.parametrize("found", [None, Bounds(0, 7)])
-async def test_a_topic_that_is_gone_or_made_again_is_a_loss(
-    told: Told, autojump_clock: object, found: Bounds | None
+async def test_a_topic_that_is_gone_is_a_loss(
+    told: Told, autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     del told.places[key(0, "b")]
-    if found is not None:
-        told.places[key(0, "b")] = found
     start = {key(0): 100, key(0, "b"): 50}
-    with pytest.raises(
-        GoneError,
-        match=r"queue T/b/0 should be read up to offset 50, but ends at [07]: "
-        r".*failOnDataLoss=false",
-    ):
-        await planner().next_end(start)
-    end = await planner(failOnDataLoss="false").next_end(start)
-    assert end == ({key(0): 100} if found is None else {key(0): 100, key(0, "b"): 7})
-    assert read(planner(), start, end) == {}
+    gone = r"queue T/b/0 should be read up to offset 50, but ends at 0: .*failOnDataLoss=false"
+    with pytest.raises(GoneError, match=gone):
+        await after(planner(), start)
+    plans = planner(failOnDataLoss="false")
+    end = await plans.next_end(start)
+    assert end == BatchEnd({key(0): 100}, 1, True)
+    assert read(plans, start, end) == {}
+    assert "failOnDataLoss is false" in caplog.text
+    told.places[key(0, "b")] = Bounds(0, 3)
+    await later()
+    entered = await plans.next_end(end.offsets)
+    assert entered == BatchEnd({key(0): 100, key(0, "b"): 0}, 1, True)
+    assert await after(plans, entered.offsets) == {key(0): 100, key(0, "b"): 3}
+
+
+async def test_a_topic_that_was_made_again_is_read_from_its_start(
+    told: Told, autojump_clock: object
+) -> None:
+    told.places[key(0, "b")] = Bounds(0, 7)
+    start = {key(0): 100, key(0, "b"): 50}
+    with pytest.raises(GoneError, match="T/b/0 should be read up to offset 50, but ends at 7"):
+        await after(planner(), start)
+    plans = planner(failOnDataLoss="false")
+    end = await plans.next_end(start)
+    assert end == BatchEnd({key(0): 100, key(0, "b"): 0}, 1)
+    assert read(plans, start, end) == {}
+    assert read(plans, end.offsets, await plans.next_end(end.offsets) or end) == {
+        key(0, "b"): (0, 7)
+    }
+
+
+async def test_expired_messages_are_a_loss(
+    told: Told, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    told.places[key(0)] = Bounds(60, 100)
+    start = {key(0): 50, key(0, "b"): 50}
+    with pytest.raises(DataLossError, match="queue T/a/0 should be read from offset 50 on"):
+        await after(planner(), start)
+    assert await after(planner(failOnDataLoss="false"), start) == {key(0): 100, key(0, "b"): 50}
+    assert "begin at 60" in caplog.text
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("fail", ["true", "false"])
+async def test_a_queue_that_may_no_longer_be_read_keeps_its_offset(
+    told: Told,
+    autojump_clock: object,
+    caplog: pytest.LogCaptureFixture,
+    known: bool,
+    fail: str,
+) -> None:
+    """With fewer read queues the broker may still tell its end; with fewer queues in
+    all it tells nothing.
+    """
+    retired = told.places[key(1)] = Bounds(0, 20)
+    plans = planner(failOnDataLoss=fail)
+    start = {key(0): 100, key(1): 15, key(0, "b"): 50}
+    if known:
+        told.hidden = {key(1)}
+    else:
+        del told.places[key(1)]
+    told.places[key(0)] = Bounds(0, 110)
+    for _ in range(3):
+        assert await after(plans, start) == {**start, key(0): 110}
+        await later()
+    told_so = "5 messages wait in it" if known else "it was read to its end"
+    assert caplog.text.count(f"T/a/1 may no longer be read ({told_so})") == 1
+    told.hidden, told.places[key(1)] = set(), retired
+    await later()
+    assert await after(plans, start) == {key(0): 110, key(1): 20, key(0, "b"): 50}
+
+
+async def test_a_batch_planned_again_has_as_many_tasks(told: Told, autojump_clock: object) -> None:
+    told.places = {key(0): Bounds(0, 10_000)}
+    start = {key(0): 0}
+
+    async def tasks(default_tasks: int, **options: str) -> int | None:
+        options = {"namesrvAddr": "127.0.0.1:9876", "subscribe": "T", **options}
+        end = await StreamPlanner(parse(options, Use.STREAM), default_tasks).next_end(start)
+        assert end is not None
+        return end.tasks
+
+    assert await tasks(2) == 2
+    assert await tasks(64) == 5, "a task for 2,000 offsets is enough"
+    assert await tasks(64, numPartitions="7") == 7
+
+
+async def test_a_pattern_that_matched_nothing_at_first(told: Told, autojump_clock: object) -> None:
+    """What expired before the topic was found is not planned."""
+    told.places = {}
+    plans = StreamPlanner(
+        parse({"namesrvAddr": "127.0.0.1:9876", "subscribePattern": "T.*"}, Use.STREAM)
+    )
+    start = await plans.initial()
+    assert start == {}
+    told.places = {key(0): Bounds(700, 900)}
+    await later()
+    entered = await plans.next_end(start)
+    assert entered == BatchEnd({key(0): 700}, 1, True)
+    assert read(plans, start, entered) == {}
+    end = await plans.next_end(entered.offsets)
+    assert end == BatchEnd({key(0): 900}, 1)
+    assert read(plans, entered.offsets, end) == {key(0): (700, 900)}
+
+
+async def test_everything_is_planned_at_once_when_spark_asks_for_it(
+    told: Told, autojump_clock: object
+) -> None:
+    plans = planner(startingOffsets="earliest", maxOffsetsPerTrigger="10")
+    start = {key(0): 0, key(0, "b"): 0}
+    limited = await plans.next_end(start)
+    assert limited is not None
+    assert sum(limited.offsets.values()) == 10
+    end = await plans.next_end(start, everything=True)
+    assert end is not None
+    assert end.offsets == {key(0): 100, key(0, "b"): 50}
 
 
 async def test_enough_is_not_waited_for_in_a_frozen_run(told: Told, autojump_clock: object) -> None:
@@ -319,11 +496,11 @@ async def test_enough_is_not_waited_for_in_a_frozen_run(told: Told, autojump_clo
     }
     start = {key(0): 0, key(0, "b"): 0}
     waits, frozen = planner(**options), planner(**options)
-    assert await waits.next_end(start) == start
+    assert await after(waits, start) == start
     await frozen.freeze()
-    assert await frozen.next_end(start) == {key(0): 100, key(0, "b"): 50}
+    assert await after(frozen, start) == {key(0): 100, key(0, "b"): 50}
     await trio.sleep(3601)
-    assert await waits.next_end(start) == {key(0): 100, key(0, "b"): 50}
+    assert await after(waits, start) == {key(0): 100, key(0, "b"): 50}
 
 
 async def test_an_expression_is_checked_at_brokers_that_come_later_and_after_a_restart(
@@ -331,20 +508,20 @@ async def test_an_expression_is_checked_at_brokers_that_come_later_and_after_a_r
 ) -> None:
     plans = planner(subExpression="a > 1", filterType="SQL92")
     start = {key(0): 100, key(0, "b"): 50}
-    await plans.next_end(start)
+    await after(plans, start)
     assert told.checked == [key(0), key(0, "b")]
     told.places[key(0, "c")] = Bounds(0, 1)
     await later()
-    await plans.next_end(start)
+    await after(plans, start)
     assert told.checked == [key(0), key(0, "b"), key(0, "c")]
 
 
 async def test_ends_are_as_old_as_the_interval_allows(told: Told, autojump_clock: object) -> None:
     plans = planner(offsetRefreshInterval="1s")
     start = {key(0): 0, key(0, "b"): 0}
-    await plans.next_end(start)
+    await after(plans, start)
     told.places[key(0)] = Bounds(0, 101)
-    assert (await plans.next_end(start))[key(0)] == 100
+    assert (await after(plans, start))[key(0)] == 100
     await trio.sleep(1.01)
-    assert (await plans.next_end(start))[key(0)] == 101
+    assert (await after(plans, start))[key(0)] == 101
     assert told.discoveries == 1

@@ -330,3 +330,51 @@ def test_frames_of_many_rows_are_those_of_the_codec() -> None:
     unique, own = b"UNIQ_KEY\x01000000000000000000000000000010E2\x02", b"a\x01one\x02c\x014321\x02"
     assert items[4321][2].startswith(unique + own + DEDUP_PROPERTY.encode() + b"\x01s:3:")
     assert items[4321][2].endswith(b":0\x02KEYS\x01k4321\x02WAIT\x01true\x02TAGS\x01A\x02")
+
+
+PLACES = {
+    **TYPES,
+    "brokerName": pa.string(),
+    "queueId": pa.int32(),
+    "queueOffset": pa.int64(),
+}
+
+
+def ids_of(rows: list[dict[str, Any]], *, partition: int, alone: bool = False) -> list[str]:
+    columns = ["body", "topic", "brokerName", "queueId", "queueOffset"]
+    made = RowMaker(
+        ["body"],
+        topic="T",
+        scope="s",
+        partition=partition,
+        max_body=1000,
+        skip_bad=False,
+        next_ids=lambda count: [f"{number:032X}" for number in range(count)],
+        alone=alone,
+    )
+    batch = batch_of(rows, columns, PLACES)
+    texts = [text.decode() for _, _, (_, _, text) in sent(list(made.parts(batch)))]
+    return [text.partition(f"{DEDUP_PROPERTY}\x01")[2].partition("\x02")[0] for text in texts]
+
+
+def placed(offset: int | None, body: bytes = b"x", broker: str = "a") -> dict[str, Any]:
+    return {
+        "body": body,
+        "topic": "source",
+        "brokerName": broker,
+        "queueId": 0,
+        "queueOffset": offset,
+    }
+
+
+def test_rows_are_told_apart_by_where_they_were_read_from() -> None:
+    """Whatever the partition, and on both ways of encoding."""
+    rows = [placed(1), placed(2), placed(2, b"y"), placed(2), placed(1, broker="b"), placed(None)]
+    found = ids_of(rows, partition=3)
+    assert ids_of(rows, partition=3, alone=True) == found
+    assert len(set(found)) == len(found)
+    assert [text.split(":")[1] for text in found] == ["-"] * 5 + ["3"]
+    assert [text.rsplit(":")[-1] for text in found] == ["0", "0", "0", "1", "0", "0"]
+    elsewhere = ids_of(rows[::-1], partition=8)
+    assert set(found[:5]) == set(elsewhere[1:])
+    assert found[5] != elsewhere[0]

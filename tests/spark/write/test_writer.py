@@ -12,9 +12,9 @@ from pyspark.sql.types import StructType
 
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.spark.options.parsing import SparkOptions, parse
-from rocketmq_sdk.spark.options.table import Use
+from rocketmq_sdk.spark.options.table import OptionError, Use
 from rocketmq_sdk.spark.write.sending import Tally
-from rocketmq_sdk.spark.write.writer import BatchWriter, StreamWriter, Written
+from rocketmq_sdk.spark.write.writer import BatchWriter, StreamWriter, TaskWriter, Written
 
 SCHEMA = StructType.fromJson(
     {
@@ -86,3 +86,37 @@ def test_what_stays_of_a_failed_write_is_told(caplog: pytest.LogCaptureFixture) 
     ]
     with pytest.raises(ConfigurationError, match="a topic cannot be overwritten"):
         BatchWriter(settings(), SCHEMA, overwrite=True)
+
+
+class Told:
+    """The local properties of a task."""
+
+    def __init__(self, **properties: str) -> None:
+        self._properties = properties
+
+    def getLocalProperty(self, name: str) -> str | None:
+        return self._properties.get(name)
+
+
+IN_A_QUERY = Told(**{"sql.streaming.queryId": "q", "streaming.sql.batchId": "7"})
+
+
+def scope(context: Told, **options: str) -> str:
+    return TaskWriter(settings(**options), SCHEMA)._scope_of(context)
+
+
+def test_ids_begin_with_query_and_batch_or_with_the_scope_and_batch_of_the_options() -> None:
+    assert scope(IN_A_QUERY) == "q:7"
+    assert scope(IN_A_QUERY, dedupScope="one") == "q:7:one"
+    both = {"dedupScope": "one", "dedupBatch": "8"}
+    assert scope(IN_A_QUERY, **both) == scope(Told(), **both) == "one:8"
+
+
+def test_a_scope_alone_means_nothing_where_spark_names_no_batch() -> None:
+    """As in Spark Connect: equal rows of different batches would have one id."""
+    with pytest.raises(ConfigurationError, match=r"dedupScope 'one' .* in_batch\(writer"):
+        scope(Told(), dedupScope="one")
+    first, second = (TaskWriter(settings(), SCHEMA)._scope_of(Told()) for _ in range(2))
+    assert first != second, "each job has an id of its own"
+    with pytest.raises(OptionError, match="dedupBatch only counts beside dedupScope"):
+        settings(dedupBatch="8")

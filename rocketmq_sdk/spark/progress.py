@@ -1,4 +1,4 @@
-"""Functions for users beside Spark's own: deduplicated rows, and the lag of a query."""
+"""The lag of a query, out of its progress."""
 
 from __future__ import annotations
 
@@ -10,59 +10,13 @@ import attrs
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.spark.plan.offsets import QueueKey, from_json
+from rocketmq_sdk.spark.plan.offsets import MEMBERS, QueueKey, from_json
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
-    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.listener import (
         QueryProgressEvent,
         QueryStartedEvent,
         QueryTerminatedEvent,
-    )
-
-_PLACE = ("topic", "brokerName", "queueId", "queueOffset")
-
-
-def deduplicated(df: DataFrame, *, within: timedelta | str | None = None) -> DataFrame:
-    """The rows of a source without those that the sink sent twice.
-
-    Keeps one row for each dedup id; rows without an id always pass.
-
-    `df` needs the columns dedupId and topic, brokerName, queueId, queueOffset, a stream
-    storeTimestamp as well. A stream must say `within` which time doubles may follow
-    each other ("10 minutes" or a `timedelta`): it becomes the watermark on
-    storeTimestamp, so that Spark forgets ids that are older, and doubles that come
-    later than that pass. For a batch `within` means nothing and all doubles are found.
-
-    Doubles come from tasks and batches that run again; they have equal ids when the
-    plan gives a partition the same rows again, as plans without a shuffle do. Raises
-    `ConfigurationError` for missing columns or a missing `within`.
-    """
-    from pyspark.sql import functions as f
-
-    needed = ("dedupId", *_PLACE, *(("storeTimestamp",) if df.isStreaming else ()))
-    missing = [name for name in needed if name not in df.columns]
-    if missing:
-        raise ConfigurationError(
-            f"deduplicated needs the columns {', '.join(needed)} of the source; missing: "
-            f"{', '.join(missing)}"
-        )
-    own = f.concat_ws("\x01", *(f.col(name).cast("string") for name in _PLACE))
-    keyed = df.withColumn("__rocketmq_dedup", f.coalesce(f.col("dedupId"), own))
-    if not df.isStreaming:
-        return keyed.dropDuplicates(["__rocketmq_dedup"]).drop("__rocketmq_dedup")
-    if within is None:
-        raise ConfigurationError(
-            "a stream remembers ids for a time only; say within which time doubles may follow "
-            "each other: within='10 minutes'"
-        )
-    delay = within if isinstance(within, str) else f"{within.total_seconds():.3f} seconds"
-    return (
-        keyed.withWatermark("storeTimestamp", delay)
-        .dropDuplicatesWithinWatermark(["__rocketmq_dedup"])
-        .drop("__rocketmq_dedup")
     )
 
 
@@ -109,7 +63,7 @@ def _places(source: Any, name: str) -> dict[QueueKey, int] | None:
             value = json.loads(value)
         except ValueError:
             return None
-    if not isinstance(value, dict) or value.keys() != {"t", "v"}:
+    if not isinstance(value, dict) or not {"t", "v"} <= value.keys() <= MEMBERS:
         return None
     return from_json(value, source="the offsets of the progress")
 

@@ -1,0 +1,75 @@
+"""Rows without doubles, and writes whose doubles can be told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rocketmq_sdk.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from pyspark.sql import DataFrame, DataFrameWriter
+
+_PLACE = ("topic", "brokerName", "queueId", "queueOffset")
+_KEY, _READ_AT = "__rocketmq_dedup", "__rocketmq_read_at"
+
+
+def deduplicated(df: DataFrame, *, within: timedelta | str | None = None) -> DataFrame:
+    """The rows of a source without those that the sink sent twice.
+
+    Keeps the first row of each dedup id; rows without an id always pass. `df` needs the
+    columns dedupId and topic, brokerName, queueId, queueOffset.
+
+    A stream must say `within`: how long it remembers an id ("10 minutes" or a
+    `timedelta`), from the moment the query reads its first row. A double that is read
+    later than that passes. A row that was not seen before is never dropped, however old
+    it is and however unevenly the queues are read; so the time is that of reading. With
+    the time of storing as a watermark Spark would drop what lags behind it. The state
+    takes some 450 bytes for each row that was read within that time. For a batch
+    `within` means nothing, and all doubles are found.
+
+    A query has one watermark in Spark, and this is it: windows over the result belong
+    in a second query.
+
+    Raises `ConfigurationError` for missing columns or a missing `within`.
+    """
+    from pyspark.sql import functions as f
+
+    needed = ("dedupId", *_PLACE)
+    missing = [name for name in needed if name not in df.columns]
+    if missing:
+        raise ConfigurationError(
+            f"deduplicated needs the columns {', '.join(needed)} of the source; missing: "
+            f"{', '.join(missing)}"
+        )
+    own = f.concat_ws("\x01", *(f.col(name).cast("string") for name in _PLACE))
+    keyed = df.withColumn(_KEY, f.coalesce(f.col("dedupId"), own))
+    if not df.isStreaming:
+        return keyed.dropDuplicates([_KEY]).drop(_KEY)
+    if within is None:
+        raise ConfigurationError(
+            "a stream remembers ids for a time only; say how long: within='10 minutes'"
+        )
+    delay = within if isinstance(within, str) else f"{within.total_seconds():.3f} seconds"
+    return (
+        keyed.withColumn(_READ_AT, f.current_timestamp())
+        .withWatermark(_READ_AT, delay)
+        .dropDuplicatesWithinWatermark([_KEY])
+        .drop(_KEY, _READ_AT)
+    )
+
+
+def in_batch(writer: DataFrameWriter, batch: int | str, *, scope: str) -> DataFrameWriter:
+    """A writer whose rows have the dedup ids of one batch of `scope`.
+
+    For writes that Spark does not know as part of a query: in `foreachBatch` of Spark
+    Connect, in threads that `foreachBatch` starts, and in jobs that may run again:
+
+        in_batch(df.write.format("rocketmq"), batch_id, scope="orders").options(...)
+
+    `batch` is the number that `foreachBatch` gives, or names the run of a job. The same
+    rows under the same scope and batch get the same ids. `scope` must differ between
+    queries, and between the writes of one batch.
+    """
+    return writer.options(dedupScope=scope, dedupBatch=str(batch))
