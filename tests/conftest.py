@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -19,6 +21,7 @@ settings.register_profile(
 )
 settings.load_profile("rocketmq")
 
+TESTS = Path(__file__).parent
 APART = ("interop", "spark", "kill")
 """Directories whose tests carry the mark of the same name, which keeps them out of the
 quick run (`test.sh`).
@@ -37,10 +40,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     places = {}
     for item in items:
+        folders = item.path.relative_to(TESTS).parts
         for name in APART:
-            if name in item.path.parts:
+            if name in folders:
                 item.add_marker(name)
-        shared = [name for name in TOGETHER if name in item.path.parts]
+        shared = [name for name in TOGETHER if name in folders]
         places[item] = TOGETHER.index(shared[0]) if shared else len(TOGETHER)
         item.add_marker(pytest.mark.xdist_group(shared[0] if shared else str(item.path)))
     items.sort(key=places.__getitem__)

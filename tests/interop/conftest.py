@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,10 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+HERE = Path(__file__).parent
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reason = java.why_not()
     for item in items:
-        if "interop" in item.path.parts:
+        if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.real_time)
             item.add_marker(pytest.mark.timeout(300))
             if reason:
