@@ -62,6 +62,7 @@ One that hangs would end the checks of its group.
 """
 ROLLBACK_TIMEOUT: Final = 2.0
 """Seconds that the word of a rollback may take when a block is left by an exception."""
+RollbackOn = type[Exception] | tuple[type[Exception], ...]
 _OUTCOMES: Final = {TransactionState.COMMIT: 8, TransactionState.ROLLBACK: 12}
 _NOT_SAFE: Final = {
     SendStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -126,6 +127,15 @@ class TransactionResult:
     half: SendResult
     state: TransactionState
     confirmed: bool
+
+
+def _refuse_delay(message: Message) -> None:
+    """As `DefaultMQProducerImpl.sendMessageInTransaction` of Apache 5.5.0 does."""
+    if message.delay_level or message.deliver_at_ms is not None:
+        raise ConfigurationError(
+            "a transactional message cannot have a delay (delay_level, deliver_at); send it "
+            "without one, or send a delayed message when the local work is done"
+        )
 
 
 @attrs.frozen
@@ -200,19 +210,24 @@ class TransactionProducer(Producer):
         message: Message,
         *,
         check_immunity: float | timedelta | None = None,
+        rollback_on: RollbackOn = (),
         timeout: float | timedelta | None = None,
     ) -> AsyncIterator[Transaction]:
         """Send a half message, run the block, and commit.
 
-        An exception of the block rolls back and goes on; a cancellation tells the
-        broker nothing, so that the checker decides, as after `transaction.unknown()`.
+        An exception of the block goes on, and the broker is told nothing, so that it
+        asks the checker, as after `transaction.unknown()`: the local work may have
+        succeeded although its answer was lost. The same holds for a cancellation. Only
+        `transaction.rollback()` before the exception, and exceptions of the classes in
+        `rollback_on`, drop the message at once. (So does Java's client, which takes an
+        exception of the local work for UNKNOWN.)
         `check_immunity` seconds must pass before the broker asks (default: its
         `transactionTimeOut`, 6 s); a word that comes later than that is refused with
-        604, because the checker decides then. A delay of the message begins with the
-        commit. On this SDK's broker a committed message appears exactly once; on
-        Apache's at least once.
+        604, because the checker decides then. On this SDK's broker a committed message
+        appears exactly once; on Apache's at least once.
 
-        Raises what `send` raises, before the block is run, and when the half message is
+        Raises `ConfigurationError` for a message with a delay, which Apache's client
+        refuses too (since 5.5.0), and what `send` raises, before the block is run, and when the half message is
         not as safe as the broker was asked for (it is rolled back then). When the block
         is done: `BrokerError` when the broker refuses the commit. A commit whose answer
         does not come raises nothing: `transaction.confirmed` stays false, and the
@@ -220,17 +235,17 @@ class TransactionProducer(Producer):
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         immunity = None if check_immunity is None else to_seconds(check_immunity)
+        _refuse_delay(message)
         half = await self._send_half(message, immunity, seconds)
         transaction = Transaction(message, half)
         try:
             yield transaction
-        except Exception:
-            transaction.state = TransactionState.ROLLBACK
+        except BaseException as error:
+            if transaction.state is not TransactionState.ROLLBACK:
+                told = isinstance(error, rollback_on)
+                transaction.state = TransactionState.ROLLBACK if told else TransactionState.UNKNOWN
             async with bounded_cleanup(ROLLBACK_TIMEOUT):
                 await self._end_quietly(transaction, seconds)
-            raise
-        except BaseException:
-            transaction.state = TransactionState.UNKNOWN
             raise
         if transaction.state is TransactionState.COMMIT:
             await self._tell(transaction, seconds)
@@ -238,7 +253,13 @@ class TransactionProducer(Producer):
             await self._end_quietly(transaction, seconds)
 
     async def send_in_transaction(
-        self, message: Message, local_work: LocalWork, *, timeout: float | timedelta | None = None
+        self,
+        message: Message,
+        local_work: LocalWork,
+        *,
+        check_immunity: float | timedelta | None = None,
+        rollback_on: RollbackOn = (),
+        timeout: float | timedelta | None = None,
     ) -> TransactionResult:
         """Send a half message, await `local_work(transaction)`, end the transaction.
 
@@ -247,7 +268,9 @@ class TransactionProducer(Producer):
 
         The rules and errors are those of `transaction`.
         """
-        async with self.transaction(message, timeout=timeout) as transaction:
+        async with self.transaction(
+            message, check_immunity=check_immunity, rollback_on=rollback_on, timeout=timeout
+        ) as transaction:
             state = await local_work(transaction)
             if state is not None:
                 transaction.state = TransactionState(state)
