@@ -227,11 +227,11 @@ class TransactionProducer(Producer):
         appears exactly once; on Apache's at least once.
 
         Raises `ConfigurationError` for a message with a delay, which Apache's client
-        refuses too (since 5.5.0), and what `send` raises, before the block is run, and when the half message is
-        not as safe as the broker was asked for (it is rolled back then). When the block
-        is done: `BrokerError` when the broker refuses the commit. A commit whose answer
-        does not come raises nothing: `transaction.confirmed` stays false, and the
-        checker decides.
+        refuses too (since 5.5.0), and what `send` raises, before the block is run; also
+        when the half message is not as safe as the broker was asked for (it is rolled
+        back then). When the block is done: `BrokerError` when the broker refuses the
+        commit. A commit whose answer does not come raises nothing:
+        `transaction.confirmed` stays false, and the checker decides.
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         immunity = None if check_immunity is None else to_seconds(check_immunity)
