@@ -6,7 +6,6 @@ others for a time.
 
 from __future__ import annotations
 
-from collections import deque
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Self, Unpack
 
@@ -170,9 +169,10 @@ class SimpleConsumer(RunsOnce):
         return await self._member.receive(max_messages, invisible, trio.current_time() + wait)
 
     def __aiter__(self) -> ReceivedMessages:
-        """Receive for ever.
+        """Receive for ever, one message at a time.
 
-        The program acknowledges each message, or processes it with `processing`.
+        The program acknowledges each message, or processes it with `processing`. For
+        more at a time use `receive`.
         """
         return ReceivedMessages(self)
 
@@ -259,29 +259,28 @@ class SimpleConsumer(RunsOnce):
 
 
 class ReceivedMessages:
-    """The messages of a simple consumer, one after another, for one task."""
+    """The messages of a simple consumer, one after another, for one task.
+
+    They are received one at a time. One that waited here behind another would become
+    visible again unseen, and be given up after enough of that.
+    """
 
     def __init__(self, consumer: SimpleConsumer) -> None:
         self._consumer = consumer
-        self._waiting: deque[PoppedMessage] = deque()
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> PoppedMessage:
         while True:
-            while self._waiting:
-                message = self._waiting.popleft()
-                # A message that has waited here for too long is not ours any more.
-                if message.receipt.is_good:
-                    return message
             began = trio.current_time()
             try:
-                self._waiting.extend(await self._consumer.receive())
+                for message in await self._consumer.receive(1):
+                    return message
             except ClosedError:
                 raise StopAsyncIteration from None
             except RocketMQError as error:
                 if not error.retryable:
                     raise
-            if not self._waiting and trio.current_time() - began < ERROR_PAUSE:
+            if trio.current_time() - began < ERROR_PAUSE:
                 await trio.sleep(ERROR_PAUSE)
