@@ -21,7 +21,7 @@ settings.register_profile(
 )
 settings.load_profile("rocketmq")
 
-TESTS = Path(__file__).parent
+ROOT = Path(__file__).parents[1]
 APART = ("interop", "spark", "kill")
 """Directories whose tests carry the mark of the same name, which keeps them out of the
 quick run (`test.sh`).
@@ -40,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     places = {}
     for item in items:
-        folders = item.path.relative_to(TESTS).parts
+        folders = item.path.relative_to(ROOT).parts
         for name in APART:
             if name in folders:
                 item.add_marker(name)
