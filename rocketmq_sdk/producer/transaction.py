@@ -472,7 +472,7 @@ class TransactionProducer(Producer):
         command = Command.request(RequestCode.END_TRANSACTION, end, oneway=True)
         command.encoding = self.client.config.header_encoding
         try:
-            check.channel.send_oneway(command)
+            self.client.remoting.send_oneway_on(check.channel, command)
         except RocketMQError as error:
             logger.warning(
                 "the outcome of %s could not be told: %s; the broker will ask again",

@@ -281,6 +281,14 @@ class RemotingClient:
         self.intercept(address, command)
         (await self.channel(address, timeout)).send_oneway(command)
 
+    def send_oneway_on(self, channel: Channel, command: Command) -> None:
+        """Queue a one-way request on a channel: the answer to what came by it.
+
+        Raises as `Channel.send_oneway` does, and what an interceptor raises.
+        """
+        self.intercept(channel.remote_address, command)
+        channel.send_oneway(command)
+
     def intercept(self, address: str | None, command: Command) -> None:
         """`prepare`, with any other error turned into a `RocketMQError`."""
         try:

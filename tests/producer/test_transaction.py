@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.client.credentials import Credentials, Signing
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import BrokerError, ConfigurationError
 from rocketmq_sdk.model.enums import TransactionState
@@ -57,6 +58,27 @@ async def opened(
         broker.core.topics.put(TopicConfig("orders", 1, 1))
         async with TransactionProducer("PG", checker, namesrv=broker, **options) as producer:
             yield broker, producer
+
+
+async def test_every_end_is_signed_and_has_the_namespace(autojump_clock: MockClock) -> None:
+    """Also the answer to a check, which goes back on the connection of the question."""
+    signing = Signing(Credentials("key", "secret"))
+    checker = Checker(TransactionState.COMMIT)
+    with trio.fail_after(300):
+        async with opened(checker, interceptors=[signing], namespace_v2="tenant") as (
+            broker,
+            producer,
+        ):
+            ends = intercept(broker, RequestCode.END_TRANSACTION)
+            async with producer.transaction(MESSAGE):
+                pass
+            async with producer.transaction(MESSAGE) as transaction:
+                transaction.unknown()
+            await trio.sleep(100)
+            ours = [request.ext_fields for request in ends.requests]
+            assert [fields["fromTransactionCheck"] for fields in ours] == ["false", "true"]
+            assert {(fields["AccessKey"], fields["ns"]) for fields in ours} == {("key", "tenant")}
+            assert all(fields["Signature"] for fields in ours)
 
 
 async def test_a_block_that_ends_well_commits(autojump_clock: MockClock) -> None:
