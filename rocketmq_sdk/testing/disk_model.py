@@ -37,6 +37,16 @@ class Inode:
         self.charged: set[int] = set()
         self.modified_ms = 0
 
+    def read(self, size: int, offset: int, page_size: int) -> bytes:
+        """Up to `size` bytes as they are read; zeros where nothing was written."""
+        end = min(offset + size, self.size)
+        if end <= offset:
+            return b""
+        first, last = offset // page_size, (end - 1) // page_size
+        blank = bytes(page_size)
+        data = b"".join([self.pages.get(page, blank) for page in range(first, last + 1)])
+        return data[offset - first * page_size : end - first * page_size]
+
     def put(self, page: int, content: bytes | None, number: int) -> None:
         """Change a page as it is read; None makes it a hole."""
         if content is None:

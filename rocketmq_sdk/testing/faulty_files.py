@@ -21,8 +21,12 @@ that everything that was acknowledged is there:
 `cut_at` counts operations; run once without it and read `operations` to learn how many
 there are. After the cut, `power_cut` gives what the machine finds when it starts again,
 and `kill` what the next process finds when only the process died. The same seeds give
-the same end. `fail_writes`, `fail_syncs` and `limit_bytes` make single operations fail
-instead.
+the same end. `faults` lets single operations fail or take their time instead, for
+instance reads of a part of one file:
+
+    files.faults.fail(Operation.READ, "commitlog/*", at=range(4096, 8192))
+    files.faults.fail(Operation.WRITE, "index/*", code=errno.ENOSPC, times=1)
+    files.faults.slow(Operation.READ, delay=0.005)
 
 The model is the weakest that a file system may give. Bytes reach the device page by
 page in any order and, without a sync, perhaps never; the size of a file likewise. A
@@ -35,12 +39,14 @@ from __future__ import annotations
 
 import itertools
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from rocketmq_sdk.errors import StoreError, StoreFullError, StoreLockedError
 from rocketmq_sdk.testing.disk_model import DirectoryChange, Inode, parent_of
+from rocketmq_sdk.testing.faults import Operation
+from rocketmq_sdk.testing.faulty_device import FaultyDevice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,8 +54,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Result
 
 
-class PowerCutError(StoreError):
-    """The simulated machine or process stopped in the middle of this operation."""
+_AT_A_TIME: Final = 4
+"""How many operations in threads wait for the device at once, as on a disk."""
 
 
 class FaultyFile:
@@ -82,27 +88,23 @@ class FaultyFile:
         return self._found().size
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to `size` bytes, as written, durable or not."""
+        """Up to `size` bytes, as written, durable or not; `StoreError` for a fault."""
+        files = self._files
         inode = self._found()
-        end = min(offset + size, inode.size)
-        if end <= offset:
-            return b""
-        length = self._files.page_size
-        first, last = offset // length, (end - 1) // length
-        blank = bytes(length)
-        data = b"".join([inode.pages.get(page, blank) for page in range(first, last + 1)])
-        return data[offset - first * length : end - first * length]
+        size = files.meet(Operation.READ, self.path, offset, size)
+        return inode.read(size, offset, files.page_size)
 
     def pread_nowait(self, size: int, offset: int) -> bytes | None:
-        """Same as `pread`: memory never waits."""
+        """Same as `pread`; None where a fault waits for the reader."""
+        if self._files.faults.waits(self.path, offset, size):
+            return None
         return self.pread(size, offset)
 
     def pwrite(self, data: Bytes, offset: int) -> None:
         """Write at an offset, unless this write is to fail.
 
-        At the cut and for one of `fail_writes` any number of the first bytes is
-        written; where space ends, whole pages. Raises `PowerCutError`, `StoreError` or
-        `StoreFullError`.
+        At the cut and for a fault any number of the first bytes is written; where space
+        ends, whole pages. Raises `PowerCutError`, `StoreError` or `StoreFullError`.
         """
         files = self._files
         inode = self._found(create=True)
@@ -110,13 +112,14 @@ class FaultyFile:
         raw = bytes(data)
         if files.on_write is not None:
             files.on_write(self.path, raw, offset)
-        files.writes += 1
-        if last or files.writes in files.fail_writes:
-            torn = files.generator.randrange(len(raw) + 1)
-            files.overwrite(inode, raw[:torn], offset)
-            if last:
-                files.die(self.path)
-            raise StoreError(f"{self.path}: cannot write (told to fail)")
+        if last:
+            files.tear(inode, raw, offset)
+            files.die(self.path)
+        try:
+            files.meet(Operation.WRITE, self.path, offset, len(raw))
+        except StoreError:
+            files.tear(inode, raw, offset)
+            raise
         room = files.charge(inode, offset, len(raw))
         files.overwrite(inode, raw[:room], offset)
         if room < len(raw):
@@ -124,6 +127,7 @@ class FaultyFile:
 
     def allocate(self, offset: int, length: int) -> None:
         """Count the pages of a range as used. Raises `StoreFullError`."""
+        self._files.meet(Operation.ALLOCATE, self.path, offset, length)
         if self._files.charge(self._found(create=True), offset, length) < length:
             raise StoreFullError(f"{self.path}: no space to allocate")
 
@@ -132,6 +136,8 @@ class FaultyFile:
         files = self._files
         inode = self._found(create=True)
         last = files.step(self.path)
+        if not last:
+            files.meet(Operation.TRUNCATE, self.path)
         if not last or files.generator.random() < 0.5:
             files.resize(inode, size)
         if last:
@@ -148,8 +154,8 @@ class FaultyFile:
     def sync(self) -> None:
         """Make durable what was written before this sync, or before the `run` it is in.
 
-        Does nothing when the file was removed. Raises `StoreError` for one of
-        `fail_syncs`.
+        Does nothing when the file was removed. For a fault it forgets pages and raises
+        `StoreError`.
         """
         if self._removed or (self._inode is None and self.path not in self._files.names):
             return
@@ -167,15 +173,14 @@ class FaultyFile:
         """Does nothing."""
 
 
-class FaultyFileSystem:
+class FaultyFileSystem(FaultyDevice):
     """A file system in memory with faults.
 
-    A seed and the attributes choose the faults. The attributes may be changed at any
-    time; as they are at first, nothing fails.
+    A seed and the attributes, which may be changed at any time, choose the faults; as
+    they are at first, nothing fails.
     """
 
     description = "the faulty store"
-    blocking = False
     write_through = True
     makes_ahead = True
     allocation_limit = 1 << 20
@@ -187,69 +192,25 @@ class FaultyFileSystem:
         page_size: int = 4096,
         limit_bytes: int = 1 << 40,
         now_ms: Callable[[], int] = lambda: 0,
+        blocking: bool = False,
     ) -> None:
-        self.generator = Random(seed)
-        self.page_size = page_size
-        self.limit_bytes = limit_bytes
-        """Space on the device in bytes; files take whole pages."""
-        self.cut_at: int | None = None
-        """The operation in the middle of which everything ends; None for never.
+        super().__init__(seed, page_size=page_size, limit_bytes=limit_bytes, now_ms=now_ms)
+        self.blocking = blocking
+        """Whether the store is told that reads may wait for a device.
 
-        Operations are writes, changes of a size, syncs and changes of a name;
-        `operations` counts them from 1.
+        Old messages are then read inside `run`, as on a disk.
         """
         self.told_used_ratio: float | None = None
         """What `used_ratio` says instead of the truth, 0 to 1; None for the truth."""
-        self.fail_writes: set[int] = set()
-        """Which writes (counted by `writes`, from 1) fail after some of their bytes."""
-        self.fail_syncs: set[int] = set()
-        """Which syncs of files (counted by `syncs`, from 1) fail and forget pages."""
-        self.failed_syncs: list[str] = []
-        """Paths of the files whose syncs failed, one for each failure."""
-        self.write_back_chance = 0.0
-        """How probable it is, 0 to 1, that a write also makes some unsynced page of its
-        file durable, as systems do in the background.
-        """
         self.on_write: Callable[[str, bytes, int], None] | None = None
         """Callback `(path, data, offset)`; called before each write, failing or not."""
-        self.operations = self.writes = self.syncs = 0
         self.names: dict[str, Inode] = {}
-        self._now_ms = now_ms
         self._directories: set[str] = set()
         self._durable_names: dict[str, Inode] = {}
         self._durable_directories: set[str] = set()
         self._changes: list[DirectoryChange] = []
-        self._dead = False
         self._locked = False
-        self._used_pages = 0
-        self._number = itertools.count(1)
-        # A sync inside `run` covers what was written before `run` was called or inside
-        # it, but not what was written while it waited.
-        self._waited: tuple[int, int] = (0, 0)
-        self._before: dict[int, dict[int, bytes | None]] = {}
-
-    # --- the end
-
-    @property
-    def dead(self) -> bool:
-        """Whether the cut has come."""
-        return self._dead
-
-    def step(self, path: str) -> bool:
-        """Count an operation; True when it is the one at the cut."""
-        if self._dead:
-            raise PowerCutError(f"{path}: after the end")
-        self.operations += 1
-        return self.operations == self.cut_at
-
-    def die(self, path: str) -> None:
-        """End in the middle of an operation. Raises `PowerCutError`."""
-        self._dead = True
-        raise PowerCutError(f"{path}: the end, in operation {self.operations}")
-
-    def halt(self) -> None:
-        """End between two operations: all later ones raise `PowerCutError`."""
-        self._dead = True
+        self._places = trio.CapacityLimiter(_AT_A_TIME)
 
     def kill(self) -> FaultyFileSystem:
         """What the next process finds when this one was killed.
@@ -265,13 +226,14 @@ class FaultyFileSystem:
         """What the machine finds when it starts again after its power was cut.
 
         That is all that was durable and a part, chosen by `seed`, of what was not. This
-        object does not change.
+        object does not change; both have the same faults.
         """
         generator = Random(seed)
         left = FaultyFileSystem(
             seed, page_size=self.page_size, limit_bytes=self.limit_bytes, now_ms=self._now_ms
         )
         left.write_back_chance = self.write_back_chance
+        left.blocking, left.faults = self.blocking, self.faults
         names, directories = dict(self._durable_names), set(self._durable_directories)
         chance = generator.choice([0.0, 1.0, 0.2, 0.5, 0.8])
         for change in self._changes:
@@ -299,96 +261,6 @@ class FaultyFileSystem:
             for parent in itertools.accumulate(parts, lambda low, high: f"{low}/{high}")
         )
 
-    # --- content
-
-    def overwrite(self, inode: Inode, data: bytes, offset: int) -> None:
-        """Put bytes into the pages of a file."""
-        if not data:
-            return
-        length, number = self.page_size, next(self._number)
-        end = offset + len(data)
-        for page in range(offset // length, (end - 1) // length + 1):
-            low, high = max(offset, page * length), min(end, (page + 1) * length)
-            old = inode.pages.get(page) or bytes(length)
-            inode.put(
-                page,
-                old[: low - page * length]
-                + data[low - offset : high - offset]
-                + old[high - page * length :],
-                number,
-            )
-        if end > inode.size:
-            inode.size = end
-            inode.sizes.append(end)
-        inode.modified_ms = self._now_ms()
-        if self.write_back_chance and self.generator.random() < self.write_back_chance:
-            page = self.generator.choice(list(inode.dirty))
-            inode.persist(page, inode.pages.get(page))
-
-    def resize(self, inode: Inode, size: int) -> None:
-        """Set the length of a file."""
-        length, number = self.page_size, next(self._number)
-        if size < inode.size:
-            for page in [page for page in inode.pages if (page + 1) * length > size]:
-                inside = size - page * length
-                inode.put(
-                    page,
-                    inode.pages[page][:inside].ljust(length, b"\0") if inside > 0 else None,
-                    number,
-                )
-            self._release(inode, {page for page in inode.charged if page * length >= size})
-        inode.size = size
-        inode.sizes.append(size)
-        inode.modified_ms = self._now_ms()
-
-    @property
-    def used_bytes(self) -> int:
-        """Space in use, in whole pages."""
-        return self._used_pages * self.page_size
-
-    def charge(self, inode: Inode, offset: int, length: int) -> int:
-        """Take space for a range; returns how many of its bytes fit."""
-        if length <= 0:
-            return length
-        for page in range(offset // self.page_size, (offset + length - 1) // self.page_size + 1):
-            if page not in inode.charged:
-                if (self._used_pages + 1) * self.page_size > self.limit_bytes:
-                    return max(0, page * self.page_size - offset)
-                inode.charged.add(page)
-                self._used_pages += 1
-        return length
-
-    def _release(self, inode: Inode, pages: set[int]) -> None:
-        inode.charged -= pages
-        self._used_pages -= len(pages)
-
-    def _covered(self, number: int) -> bool:
-        low, high = self._waited
-        return not low < number <= high
-
-    def sync_inode(self, inode: Inode, path: str) -> None:
-        """Make the content of a file durable, or fail and forget pages."""
-        last = self.step(path)
-        self.syncs += 1
-        failing = last or self.syncs in self.fail_syncs
-        before = self._before.get(id(inode), {})
-        for page, number in list(inode.dirty.items()):
-            if not failing or self.generator.random() < 0.5:
-                if self._covered(number):
-                    inode.persist(page, inode.pages.get(page))
-                    del inode.dirty[page]
-                elif page in before:
-                    inode.persist(page, before[page])
-            elif not last:
-                del inode.dirty[page]
-        if last:
-            self.die(path)
-        if failing:
-            self.failed_syncs.append(path)
-            raise StoreError(f"{path}: cannot sync (told to fail)")
-        inode.durable_size = inode.size
-        inode.sizes.clear()
-
     # --- names
 
     def _change(
@@ -410,6 +282,7 @@ class FaultyFileSystem:
         for directory in itertools.accumulate(parts, lambda low, high: f"{low}/{high}"):
             if directory not in self._directories:
                 self._change(directory, added=directory)
+        self.meet(Operation.CREATE, path)
         inode = Inode()
         inode.modified_ms = self._now_ms()
         self._change(path, added=path, inode=inode)
@@ -442,6 +315,7 @@ class FaultyFileSystem:
 
     def file_sizes(self, directory: str) -> list[tuple[str, int]]:
         """Names and sizes of the files in a directory, sorted by name."""
+        self.meet(Operation.LIST, directory)
         return sorted(
             (path.rpartition("/")[2], inode.size)
             for path, inode in self.names.items()
@@ -450,6 +324,7 @@ class FaultyFileSystem:
 
     def directory_names(self, directory: str) -> list[str]:
         """Names of the directories in a directory, sorted."""
+        self.meet(Operation.LIST, directory)
         return sorted(
             path.rpartition("/")[2] for path in self._directories if parent_of(path) == directory
         )
@@ -491,17 +366,19 @@ class FaultyFileSystem:
         inode = self.names.get(old)
         if inode is None:
             raise StoreError(f"{old} is missing in {self.description}")
+        self.meet(Operation.RENAME, old)
         replaced = self.names.get(new)
         self._change(new, added=new, removed=old, inode=inode)
         if replaced is not None and replaced is not inode:
-            self._release(replaced, set(replaced.charged))
+            self.release(replaced, set(replaced.charged))
 
     def remove(self, path: str) -> None:
         """Remove a file, if there is one."""
         inode = self.names.get(path)
         if inode is not None:
+            self.meet(Operation.REMOVE, path)
             self._change(path, removed=path)
-            self._release(inode, set(inode.charged))
+            self.release(inode, set(inode.charged))
 
     def remove_tree(self, directory: str) -> None:
         """Remove a directory: file by file, then the directories."""
@@ -518,12 +395,17 @@ class FaultyFileSystem:
             self._change(path, removed=path)
 
     def sync_directory(self, directory: str) -> None:
-        """Make the changes of names in a directory durable."""
+        """Make the changes of names in a directory durable.
+
+        After a failure a later sync does.
+        """
         last = self.step(directory)
+        if not last:
+            self.meet(Operation.SYNC_DIRECTORY, directory)
         for change in [
             change
             for change in self._changes
-            if change.directory == directory and self._covered(change.number)
+            if change.directory == directory and self.covered(change.number)
         ]:
             if last and self.generator.random() < 0.5:
                 continue
@@ -562,7 +444,13 @@ class FaultyFileSystem:
         for _ in range(self.generator.randrange(1, 4)):
             await trio.lowlevel.checkpoint()
         self._waited, self._before = (low, next(self._number)), before
+        self._in_run = True
         try:
             return operation()
         finally:
-            self._waited, self._before = (0, 0), {}
+            self._waited, self._before, self._in_run = (0, 0), {}, False
+            delay, self._delay = self._delay, 0.0
+            if delay:
+                with trio.CancelScope(shield=True):
+                    async with self._places:
+                        await trio.sleep(delay)

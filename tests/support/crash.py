@@ -26,6 +26,7 @@ from rocketmq_sdk.broker_embedded.store_tool.verify import verify
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.message_codec import decode_message
+from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.store import STORE_HOST, message
 
@@ -380,10 +381,22 @@ async def _live(
             if generator.random() < 0.6:
                 files.halt()
     except StoreError as error:
-        if not (files.dead or files.fail_syncs or files.fail_writes or files.limit_bytes < SPACE):
+        if not (files.dead or files.faults or files.limit_bytes < SPACE):
             raise AssertionError(f"the store could not be opened: {error}") from error
         files.halt()
     return not files.dead and not files.exists("abort")
+
+
+def forgot_log(files: FaultyFileSystem) -> bool:
+    """Whether a sync of the log failed and no note tells the next life of it: it may
+    then begin only after a power cut.
+    """
+    return not files.exists("unsynced") and any(
+        path.startswith("commitlog/")
+        for fault in files.faults
+        if fault.operation is Operation.SYNC
+        for path in fault.paths
+    )
 
 
 async def run_seed(seed: int) -> int:
@@ -402,9 +415,9 @@ async def run_seed(seed: int) -> int:
             [generator.randrange(1, 30), generator.randrange(1, 300), 10_000]
         )
         if generator.random() < SYNC_FAILURES:
-            files.fail_syncs = {files.syncs + generator.randrange(1, 20)}
+            files.faults.fail(Operation.SYNC, after=generator.randrange(19), times=1)
         if generator.random() < 0.1:
-            files.fail_writes = {files.writes + generator.randrange(1, 60)}
+            files.faults.fail(Operation.WRITE, after=generator.randrange(59), times=1)
         if generator.random() < 0.1:
             files.limit_bytes = files.used_bytes + generator.randrange(40) * 1024
         clean = await _live(
@@ -416,12 +429,10 @@ async def run_seed(seed: int) -> int:
             killed=killed,
             steps=generator.choice([0, 1, 30, 60]),
         )
-        files.fail_syncs, files.fail_writes, files.limit_bytes = set(), set(), SPACE
+        unnoted = forgot_log(files)
+        files.faults.clear()
+        files.limit_bytes = SPACE
         crashes += not clean
-        unnoted = any(
-            path.startswith("commitlog/") for path in files.failed_syncs
-        ) and not files.exists("unsynced")
-        files.failed_syncs.clear()
         if generator.random() < 0.7 or unnoted:
             if clean:
                 wanted.durable = dict(wanted.accepted)

@@ -24,8 +24,9 @@ from rocketmq_sdk.broker_embedded.timers.service import TimerService
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.protocol.message_codec import decode_message
+from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
-from support.crash import VirtualClock
+from support.crash import VirtualClock, forgot_log
 from support.store import STORE_HOST, message
 
 TOPIC = "TopicA"
@@ -86,12 +87,7 @@ class Life:
                     await self.timers.persist()
                     nursery.cancel_scope.cancel()
         except StoreError as error:
-            if not (
-                self.files.dead
-                or self.files.fail_syncs
-                or self.files.fail_writes
-                or self.files.limit_bytes < SPACE
-            ):
+            if not (self.files.dead or self.files.faults or self.files.limit_bytes < SPACE):
                 raise AssertionError(f"the store could not be opened: {error}") from error
             self.files.halt()
         return not self.files.dead and not self.files.exists("abort")
@@ -184,18 +180,15 @@ async def run_timer_seed(seed: int) -> int:
             [generator.randrange(1, 40), generator.randrange(1, 400), 10_000]
         )
         if generator.random() < 0.15:
-            files.fail_syncs = {files.syncs + generator.randrange(1, 20)}
+            files.faults.fail(Operation.SYNC, after=generator.randrange(19), times=1)
         if generator.random() < 0.1:
-            files.fail_writes = {files.writes + generator.randrange(1, 60)}
+            files.faults.fail(Operation.WRITE, after=generator.randrange(59), times=1)
         clean = await Life(files, config, clock, owed, generator, number).live(
             generator.choice([1, 10, 40])
         )
-        files.fail_syncs, files.fail_writes = set(), set()
+        unnoted = forgot_log(files)
+        files.faults.clear()
         crashes += not clean
-        unnoted = any(
-            path.startswith("commitlog/") for path in files.failed_syncs
-        ) and not files.exists("unsynced")
-        files.failed_syncs.clear()
         if generator.random() < 0.7 or unnoted:
             if clean:
                 owed.durable |= owed.accepted

@@ -14,6 +14,7 @@ from rocketmq_sdk.broker_embedded.timers.record import (
     encode_timer_record,
 )
 from rocketmq_sdk.errors import StoreCorruptError, StoreError
+from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 
 NOW = 1_795_238_863_000
@@ -139,7 +140,7 @@ def test_bytes_that_a_failed_sync_forgot_are_written_again() -> None:
     files = FaultyFileSystem(1, page_size=512)
     log, positions = filled(files, 5)
     log.write_out()
-    files.fail_syncs = {files.syncs + 1}
+    files.faults.fail(Operation.SYNC, times=1)
     _target, sync = log.prepare_sync()
     with pytest.raises(StoreError):
         sync()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
+from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.store import bodies, message, open_store, small_config
 
@@ -22,7 +23,7 @@ async def test_a_message_refused_because_a_write_failed_is_not_in_the_log() -> N
     async with open_store(files, CONFIG) as store:
         assert store.put(message(body=b"first")).ok
         store.begin()
-        files.fail_writes.add(files.writes + 1)
+        files.faults.fail(Operation.WRITE, times=1)
         taken = 0
         while store.put(message(body=b"%d " % taken + PIECE)).ok:
             taken += 1

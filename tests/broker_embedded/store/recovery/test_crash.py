@@ -12,7 +12,9 @@ import trio
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.messages import PutStatus
 from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError, StoreLockedError
-from rocketmq_sdk.testing.faulty_files import FaultyFileSystem, PowerCutError
+from rocketmq_sdk.testing.faults import Operation
+from rocketmq_sdk.testing.faulty_device import PowerCutError
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.crash import run_seed
 from support.store import bodies, message, open_store, small_config
 
@@ -98,7 +100,7 @@ def test_a_failed_sync_forgets() -> None:
     bring it there either.
     """
     files = FaultyFileSystem(page_size=512)
-    files.fail_syncs = {2}
+    files.faults.fail(Operation.SYNC, after=1, times=1)
     file = files.create("one", 8192)
     file.sync()
     files.sync_directory(".")
@@ -197,7 +199,7 @@ async def test_bytes_that_a_failed_sync_forgot_are_written_again(
     async with open_store(files, config) as store:
         durable = store.put(message(body=b"0" * 500))
         assert await store.wait_durable(durable) is PutStatus.PUT_OK
-        files.fail_syncs = {files.syncs + 1}
+        files.faults.fail(Operation.SYNC, times=1)
         results = [store.put(message(body=b"%d" % index * 500)) for index in range(1, 5)]
         assert await store.wait_durable(results[-1]) is PutStatus.SERVICE_NOT_AVAILABLE
     assert files.read("unsynced") == b"%d" % durable.size
