@@ -101,7 +101,7 @@ ROOMS = {
         ["config", "messages", "files"],
         ["state", "log"],
         ["queues"],
-        ["index"],
+        ["index", "following"],
         ["flush"],
         ["append", "recovery", "reading"],
         ["retention"],

@@ -82,7 +82,7 @@ class Core:
         if not store.started_clean:
             self.offsets.limit(store.max_offset)
         self.stats = BrokerStats()
-        self.supervisor = Supervisor(clock, lambda: store.failure)
+        self.supervisor = Supervisor(clock, lambda: store.failure, store.troubles)
         """Runs the services; knows how they are."""
         self.topic_deleted: list[Callable[[str], None]] = [self.stats.remove_topic]
         """Called with each topic that was deleted."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from enum import Enum
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -22,7 +23,7 @@ from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.lifecycle import unwrap_single
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from rocketmq_sdk.broker_embedded.part import Service
     from rocketmq_sdk.clock import Clock
@@ -116,6 +117,18 @@ class Complaints:
         return (f"{about}: {text}" for about, text in self._now.items())
 
 
+class Troubles:
+    """Several lists of troubles as one, each looked at when it is asked for."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, *parts: Iterable[str]) -> None:
+        self._parts = parts
+
+    def __iter__(self) -> Iterator[str]:
+        return chain.from_iterable(self._parts)
+
+
 class _Watched:
     """A service, and how it is."""
 
@@ -146,11 +159,20 @@ class _Watched:
 class Supervisor:
     """Runs services, and knows how they and the saving of tables are."""
 
-    __slots__ = ("_clock", "_services", "refusing", "tables")
+    __slots__ = ("_clock", "_services", "_troubles", "refusing", "tables")
 
-    def __init__(self, clock: Clock, refusing: Callable[[], str | None]) -> None:
-        """`refusing` tells why messages are refused; None while they are accepted."""
+    def __init__(
+        self,
+        clock: Clock,
+        refusing: Callable[[], str | None],
+        troubles: Callable[[], Iterable[str]] = tuple,
+    ) -> None:
+        """`refusing` tells why messages are refused; None while they are accepted.
+
+        `troubles` tells what else is wrong with the store.
+        """
         self._clock = clock
+        self._troubles = troubles
         self._services: list[_Watched] = []
         self.refusing = refusing
         self.tables = Complaints()
@@ -234,4 +256,5 @@ class Supervisor:
             if trouble is not None:
                 reasons += [f"the {seen.name} waits: {text}" for text in trouble]
         reasons += [f"cannot be saved: {text}" for text in self.tables]
+        reasons += self._troubles()
         return BrokerHealth(problem is None, tuple(reasons), services)

@@ -42,7 +42,14 @@ from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.properties import WAIT, property_in_text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+    from collections.abc import (
+        AsyncIterator,
+        Callable,
+        Collection,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from rocketmq_sdk.broker_embedded.store.append.replicas import Replicas
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
@@ -240,6 +247,12 @@ class MessageStore(ReadableStore, RunsOnce):
             )
         return None if error is None else str(error)
 
+    def troubles(self) -> Iterator[str]:
+        """What is wrong without keeping messages out, for people to read."""
+        if self._state.index_problem is not None:
+            yield f"messages are not indexed: {self._state.index_problem}"
+        yield from self.unreadable
+
     @property
     def needs_wait(self) -> bool:
         """Whether `wait_durable` may have something to wait for."""
@@ -411,6 +424,31 @@ class MessageStore(ReadableStore, RunsOnce):
             await self._flusher.flush()
             if self._state.failure is not None:
                 raise self._state.failure
+
+    async def secure(self, position: int, *, replicated: bool = True) -> None:
+        """The barrier in front of all progress that is written down.
+
+        Returns when what rests on the log up to a position cannot be undone any more:
+        the log is durable up to there, with `replicated` as many slaves have it as
+        `replicate_to` asks for, and what was set aside is written down. Raises
+        `StoreError` when that cannot be had now; the progress must not be written then
+        and is tried again later.
+        """
+        await self.flush_log(position)
+        replicas = self._replicas if replicated else None
+        if replicas is not None and not await replicas.wait(
+            position, self.config.slave_timeout / 1000
+        ):
+            raise StoreError(f"not enough slaves have the log up to {position} yet")
+        await self.unreadable.save()
+
+    def is_secure(self, position: int) -> bool:
+        """Whether `secure` would have nothing to wait for."""
+        return (
+            self.flushed.value >= position
+            and not self.unreadable.dirty
+            and (self._replicas is None or self._replicas.have(position))
+        )
 
     # --- replication
 

@@ -71,7 +71,7 @@ class TimerPart(Part):
         if self._core.config.current.is_slave:
             return ()
         return (
-            Service("schedule service", self.schedule.run, trouble=self.schedule.trouble),
+            Service("schedule service", self.schedule.run, trouble=self.schedule.troubles),
             Service("timer service", self.service.run),
         )
 
@@ -91,7 +91,7 @@ class TimerPart(Part):
         """Read both, and listen to messages that have to wait."""
         if not self._core.config.current.is_slave:
             self.service.load()
-        self.schedule.load()
+        await self.schedule.load()
         if not self._core.config.current.is_slave:
             self._core.store.listen(self.schedule.on_arrival, topic=SCHEDULE_TOPIC)
             self._core.store.listen(self.service.on_arrival, topic=TIMER_TOPIC)
@@ -102,6 +102,7 @@ class TimerPart(Part):
 
     async def close(self) -> None:
         """End the deliveries."""
+        self.schedule.closing = True
         await self.service.close()
 
     def _checkpoint(self) -> Command:

@@ -3,25 +3,34 @@
 `ScheduleMessageService` of Apache. Each level has a queue whose messages are due in the
 order in which they came. One task sleeps until the next due message of all levels,
 where Apache looks at every level each 100 ms; a message that arrives in an empty queue
-wakes it. A put that fails is tried again until it succeeds, and the level waits for it.
-A message that no store would take is named in the log and skipped, where Apache's level
-waits for ever.
+wakes it. Levels that are due are served beside each other, so that a slow disk keeps no
+level waiting for another one. A put that fails is tried again until it succeeds, and
+the level waits for it. A message that cannot be read is tried some times; one that
+stays unreadable, or that no store would take, is set aside, where Apache's level waits
+for ever.
 
 How far each level was delivered is kept in `delayOffset.json`, which is written some
-seconds late: after a crash the last deliveries happen again.
+seconds late, behind the log: after a crash the last deliveries happen again.
 """
 
 from __future__ import annotations
 
 import heapq
 import logging
+import math
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatus
-from rocketmq_sdk.broker_embedded.supervision import BACKOFF, Complaints, error_text
-from rocketmq_sdk.errors import ProtocolError
+from rocketmq_sdk.broker_embedded.supervision import (
+    BACKOFF,
+    Complaints,
+    Troubles,
+    error_text,
+)
+from rocketmq_sdk.errors import ProtocolError, StoreError
+from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.model.properties import REAL_QID, REAL_TOPIC, TAGS, property_in_text
 from rocketmq_sdk.names import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
 from rocketmq_sdk.protocol.bodies.offsets import DelayOffsetSerializeWrapper
@@ -31,8 +40,9 @@ from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+    from rocketmq_sdk.broker_embedded.store.following.follower import Followed
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
-    from rocketmq_sdk.broker_embedded.store.messages import Arrival
+    from rocketmq_sdk.broker_embedded.store.messages import Arrival, PutResult
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.model.delay_levels import DelayLevels
     from rocketmq_sdk.model.message import ReceivedMessage
@@ -42,7 +52,6 @@ logger = logging.getLogger(__name__)
 FILE_NAME: Final = "delayOffset.json"
 RETRY_MS: Final = 100
 """How long a level waits after a put that failed."""
-_SLICE: Final = 64
 _FOREVER: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
 """Failures of a put that another try would meet again.
 
@@ -54,10 +63,12 @@ class ScheduleService:
     """Delivers delayed messages; add `on_arrival` to the store's listeners."""
 
     __slots__ = (
+        "_busy",
         "_clock",
         "_due",
         "_earlier",
         "_file",
+        "_follower",
         "_late",
         "_levels",
         "_offsets",
@@ -65,9 +76,11 @@ class ScheduleService:
         "_store",
         "_tries",
         "_version_step",
+        "closing",
         "data_version",
         "dirty",
         "trouble",
+        "troubles",
     )
 
     def __init__(
@@ -92,10 +105,16 @@ class ScheduleService:
         self.data_version = DataVersion()
         self.dirty = False
         self._tries: dict[int, int] = {}
+        self._busy: set[int] = set()
+        self._follower = store.follow("delay levels")
+        self.closing = False
+        """Whether the broker is about to end, and waits for no slave any more."""
         self.trouble = Complaints()
-        """Levels that wait because something cannot be read or written."""
+        """Levels that wait because something cannot be written."""
+        self.troubles = Troubles(self.trouble, self._follower)
+        """Levels and messages that wait."""
 
-    def load(self) -> None:
+    async def load(self) -> None:
         """Read the file and look at the head of each queue; the store is open.
 
         Offsets are brought into the range of their queues.
@@ -114,14 +133,22 @@ class ScheduleService:
             most = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
             if level in self._offsets or most:
                 self._offsets[level] = min(max(self._offsets.get(level, 0), least), most)
-            self._look(level)
+            due_ms = await self._next_due(level)
+            if due_ms is not None:
+                self._push(due_ms, level)
 
     async def persist(self) -> None:
-        """Write the file when something was delivered since the last time."""
+        """Write the file when something was delivered since the last time.
+
+        Behind the log that holds it: after a power cut no delivery is missing that the
+        file speaks of. Raises `StoreError`.
+        """
         if self.dirty:
             self.dirty = False
+            value, end = self.wrapper().to_json(), self._store.max_physical_offset
             try:
-                await self._file.save(self.wrapper().to_json())
+                await self._store.secure(end, replicated=not self.closing)
+                await self._file.save(value)
             except BaseException:
                 self.dirty = True
                 raise
@@ -166,13 +193,6 @@ class ScheduleService:
         if due_ms < self._sleeping_until:
             self._earlier.set()
 
-    def _look(self, level: int) -> None:
-        """Remember when the head of a level is due."""
-        offset = self._offsets.get(level, 0)
-        unit = self._store.queue_unit(SCHEDULE_TOPIC, level - 1, offset)
-        if unit is not None:
-            self._push(self._deliver_time(unit[2], level, offset), level)
-
     def _deliver_time(self, due_ms: int, level: int, offset: int) -> int:
         """When a message is due.
 
@@ -190,29 +210,32 @@ class ScheduleService:
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Deliver until cancelled."""
-        while True:
-            self._earlier = trio.Event()
-            now = self._clock.now_ms()
-            if self._due and self._due[0][0] <= now:
-                _due_ms, level = heapq.heappop(self._due)
-                self._try_level(level, now)
-                await trio.lowlevel.checkpoint()
-                continue
-            self._sleeping_until = self._due[0][0] if self._due else float("inf")
-            with trio.move_on_after((self._sleeping_until - now) / 1000):
-                await self._earlier.wait()
-            self._sleeping_until = 0
+        self._busy.clear()
+        async with open_quiet_nursery() as nursery:
+            while True:
+                self._earlier = trio.Event()
+                now = self._clock.now_ms()
+                while self._due and self._due[0][0] <= now:
+                    _due_ms, level = heapq.heappop(self._due)
+                    if level not in self._busy:
+                        self._busy.add(level)
+                        nursery.start_soon(self._try_level, level)
+                self._sleeping_until = self._due[0][0] if self._due else float("inf")
+                with trio.move_on_after((self._sleeping_until - now) / 1000):
+                    await self._earlier.wait()
+                self._sleeping_until = 0
 
-    def _try_level(self, level: int, now: int) -> None:
+    async def _try_level(self, level: int) -> None:
         """Deliver what is due in a level; after an error the level waits, and no other
         one does.
         """
         about = f"delay level {level}"
+        next_ms: int | None = None
         try:
-            self._deliver(level, now)
+            next_ms = await self._deliver(level)
         except Exception as error:  # noqa: BLE001 - other levels go on
             tries = self._tries[level] = self._tries.get(level, 0) + 1
-            self._push(now + int(BACKOFF.delay(tries - 1) * 1000), level)
+            next_ms = self._clock.now_ms() + int(BACKOFF.delay(tries - 1) * 1000)
             if self.trouble.add(about, error):
                 logger.error(
                     "%s stands at message %d and is tried again: %s",
@@ -223,30 +246,43 @@ class ScheduleService:
         else:
             if self._tries.pop(level, None) is not None:
                 self.trouble.over(about)
+        finally:
+            self._busy.discard(level)
+        if next_ms is None and self.offset(level) < self._store.max_offset(
+            SCHEDULE_TOPIC, level - 1
+        ):
+            next_ms = self._clock.now_ms()  # it came after the last look
+        if next_ms is not None:
+            self._push(next_ms, level)
 
-    def _deliver(self, level: int, now: int) -> None:
-        """Deliver at most a slice of what is due in a level; remember what is next."""
-        queue_id = level - 1
-        for _ in range(_SLICE):
-            offset = self._offsets.get(level, 0)
-            unit = self._store.queue_unit(SCHEDULE_TOPIC, queue_id, offset)
-            if unit is None:
-                behind = self._store.min_offset(SCHEDULE_TOPIC, queue_id)
-                if offset >= behind:
-                    return
-                self._advance(level, behind)
-                continue
-            due_ms = self._deliver_time(unit[2], level, offset)
-            if due_ms > now:
-                self._push(due_ms, level)
-                return
-            if not self._deliver_one(unit[0], unit[1]):
-                self._push(now + RETRY_MS, level)
-                return
-            if self._late:
-                self._late.pop((level, offset), None)
-            self._advance(level, offset + 1)
-        self._look(level)
+    async def _deliver(self, level: int) -> int | None:
+        """Deliver what is due in a level; returns when there is more to do, if ever."""
+        while True:
+            now = self._clock.now_ms()
+            ahead = await self._follower.read(
+                SCHEDULE_TOPIC,
+                level - 1,
+                self.offset(level),
+                wanted=lambda offset, code: self._deliver_time(code, level, offset) <= now,
+            )
+            for message in ahead:
+                left_ms = await self._deliver_one(message)
+                if left_ms:
+                    return self._clock.now_ms() + left_ms
+                if self._late:
+                    self._late.pop((level, message.place.offset), None)
+                self._advance(level, message.place.offset + 1)
+            if not ahead:
+                return await self._next_due(level)
+            await trio.lowlevel.checkpoint()
+
+    async def _next_due(self, level: int) -> int | None:
+        """When the head of a level is due; None for an empty level."""
+        offset = max(self.offset(level), self._store.min_offset(SCHEDULE_TOPIC, level - 1))
+        units = await self._follower.units(SCHEDULE_TOPIC, level - 1, offset, 1)
+        if isinstance(units, StoreError):
+            return self._clock.now_ms()
+        return self._deliver_time(units[0][2], level, offset) if units else None
 
     def _advance(self, level: int, offset: int) -> None:
         self._offsets[level] = offset
@@ -254,48 +290,51 @@ class ScheduleService:
         if offset % self._version_step == 0:
             self.data_version = self.data_version.next(self._clock.now_ms())
 
-    def _deliver_one(self, physical_offset: int, size: int) -> bool:
-        """Put one message where it belongs; False to try it again.
+    async def _deliver_one(self, waiting: Followed) -> int:
+        """Put one message where it belongs; milliseconds until it has to be tried
+        again, 0 when it is done with.
 
-        An unreadable message is skipped.
+        What cannot be read or delivered is set aside in the end.
         """
-        record = self._store.record_at(physical_offset, size)
+        place, follower = waiting.place, self._follower
+        left = follower.left(place)
+        if left:
+            return _milliseconds(left)
+        if isinstance(waiting.record, StoreError):
+            delay = await follower.failed(place, waiting.record)
+            return 0 if delay is None else _milliseconds(delay)
+        follower.went_well(place)
+        problem, result = self._put(waiting.record)
+        if problem is not None:
+            follower.give_up(place, problem)
+            return 0
+        if result is None or result.ok:
+            return 0
+        logger.warning(
+            "the delayed message at %d could not be put (%s); it is tried again",
+            place.position,
+            result.status.name,
+        )
+        return RETRY_MS
+
+    def _put(self, record: bytes | None) -> tuple[str | None, PutResult | None]:
+        """Store the message of a record in its topic; a problem is one for ever."""
         if record is None:
-            logger.error("the delayed message at %d cannot be read; it is skipped", physical_offset)
-            return True
+            return "the log does not have it any more", None
         try:
             message = _rebuild(decode_message(record, inflate=False))
         except (ProtocolError, ValueError) as error:
-            logger.error(
-                "the delayed message at %d cannot be delivered and is skipped: %s",
-                physical_offset,
-                error,
-            )
-            return True
+            return f"it cannot be delivered: {error}", None
         if message.topic == TRANSACTION_HALF_TOPIC:
-            logger.error(
-                "the delayed message at %d belongs to a transaction; it is dropped", physical_offset
-            )
-            return True
+            return "it belongs to a transaction, where no delay leads", None
         result = self._store.put(message)
-        if result.ok:
-            return True
-        name, status = message.topic, result.status
-        if status in _FOREVER:
-            logger.error(
-                "the delayed message at %d cannot be put into %s (%s); it is skipped",
-                physical_offset,
-                name,
-                status.name,
-            )
-            return True
-        logger.warning(
-            "the delayed message at %d could not be put into %s (%s); it is tried again",
-            physical_offset,
-            name,
-            status.name,
-        )
-        return False
+        if result.status in _FOREVER:
+            return f"it cannot be put into {message.topic} ({result.status.name})", None
+        return None, result
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, math.ceil(seconds * 1000))
 
 
 def _rebuild(waiting: ReceivedMessage) -> MessageToStore:

@@ -173,6 +173,11 @@ class Replicas:
             if replica.acknowledged > limit and replica.acknowledged >= 0
         )
 
+    def have(self, position: int) -> bool:
+        """Whether enough slaves have the log up to a position by now."""
+        slaves = self.rules.needed(self.in_sync(position)) - MASTER_ALONE
+        return sum(replica.acknowledged >= position for replica in self._connected) >= slaves
+
     async def wait(self, position: int, timeout: float) -> bool:
         """Wait until enough slaves have the log up to a position.
 

@@ -150,6 +150,18 @@ class UnitChain:
         data = file.read(offset * self.unit_size, count * self.unit_size)
         return data[: len(data) // self.unit_size * self.unit_size]
 
+    def units_nowait(self, offset: int, count: int) -> bytes | None:
+        """`units`, but None when they would come from the disk."""
+        start, _tail = self._tail
+        if offset >= start:
+            return self.units(offset, count)
+        count = min(count, self._written - offset)
+        file = self._files.find(offset * self.unit_size)
+        if file is None or count <= 0:
+            return None
+        data = file.read_nowait(offset * self.unit_size, count * self.unit_size)
+        return None if data is None else data[: len(data) // self.unit_size * self.unit_size]
+
     def write_out(self) -> None:
         """Hand the units that are only in memory to the file system.
 

@@ -10,6 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.store.files.checkpoint import Checkpoint
+from rocketmq_sdk.broker_embedded.store.following.follower import Follower
+from rocketmq_sdk.broker_embedded.store.following.records import RecordReader
+from rocketmq_sdk.broker_embedded.store.following.unreadable import UnreadableRecords
 from rocketmq_sdk.broker_embedded.store.index.keys import query_text
 from rocketmq_sdk.broker_embedded.store.index.service import IndexService
 from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
@@ -50,6 +53,9 @@ class ReadableStore:
         self._checkpoint = Checkpoint(files)
         self._index = IndexService(files, config, clock, self._checkpoint)
         self._readers = LogReaders()
+        self._records = RecordReader(self._log, self._table, files, self._readers.reading)
+        self.unreadable = UnreadableRecords(files)
+        """The records that were set aside because they could not be read."""
 
     @property
     def max_physical_offset(self) -> int:
@@ -114,6 +120,10 @@ class ReadableStore:
             return await self.files.run(
                 lambda: self.get(topic, queue_id, offset, max_count, max_bytes, message_filter)
             )
+
+    def follow(self, name: str) -> Follower:
+        """Reads for a service that follows the log; logs call it by its name."""
+        return Follower(name, self._records, self.unreadable, self._clock)
 
     def reading(self, physical_offset: int) -> AbstractContextManager[None]:
         """Keep the log files from a position on while the block runs.

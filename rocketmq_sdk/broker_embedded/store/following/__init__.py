@@ -1,0 +1,1 @@
+"""One way to read the log for all services that follow it."""
