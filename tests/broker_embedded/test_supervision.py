@@ -16,7 +16,7 @@ from rocketmq_sdk.broker_embedded.supervision import ServiceState, Supervisor
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ClosedError, RocketMQError, StoreError
-from rocketmq_sdk.names import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC
+from rocketmq_sdk.names import TRANSACTION_HALF_TOPIC
 from rocketmq_sdk.protocol.bodies.admin import KVTable
 from support.broker import open_broker
 
@@ -257,27 +257,6 @@ class Unreadable:
         if position in self.bad:
             raise StoreError("commitlog/000: Input/output error")
         return self._store.record_at(position, size)
-
-
-async def test_other_delay_levels_go_on_beside_an_unreadable_message(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with open_broker() as (broker, peer):
-        for level in (1, 1, 2):
-            await peer.send("orders", b"x", properties=f"DELAY\x01{level}\x02")
-        bad = broker.store.queue_unit(SCHEDULE_TOPIC, 0, 0)
-        assert bad is not None
-        schedule = broker.parts.timers.schedule
-        store = Unreadable(broker.store, bad[0])
-        schedule._store = store  # type: ignore[assignment]
-        await trio.sleep(60)
-        assert broker.store.max_offset("orders", 0) == 1
-        assert "delay level 1: commitlog/000: Input/output error" in str(broker.health())
-        assert caplog.text.count("delay level 1 stands at message 0") == 1
-        store.bad.clear()
-        await trio.sleep(31)
-        assert broker.store.max_offset("orders", 0) == 3
-        assert broker.health().reasons == ()
 
 
 async def test_other_transactions_are_checked_beside_an_unreadable_one(

@@ -126,6 +126,7 @@ class RuntimeInfo:
                 for what in ("Size", "HeadWaitTimeMills")
             },
             "EndTransactionQueueSize": 0,
+            "embeddedBrokerUnreadableRecords": core.store.unreadable.count,
             "embeddedBrokerHealth": str(core.supervisor.health()),
         }
 

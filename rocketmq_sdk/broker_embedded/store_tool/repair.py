@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store_tool.report import Finding, Progress, StoreReport
 
 _QUEUE_KINDS = frozenset({"unit", "behind", "missing", "extra", "gap", "name", "size"})
-_HARMLESS = frozenset({"abort", "tail", "properties", "config"})
+_HARMLESS = frozenset({"abort", "tail", "properties", "config", "set_aside"})
 _NOBODY = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 
 

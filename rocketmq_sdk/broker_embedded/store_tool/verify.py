@@ -31,6 +31,7 @@ from rocketmq_sdk.broker_embedded.store_tool.report import (
     usual_size,
 )
 from rocketmq_sdk.broker_embedded.store_tool.timer import TimerWalk
+from rocketmq_sdk.broker_embedded.store_tool.unreadable import PatientReader, check_set_aside
 from rocketmq_sdk.errors import RemoteProtocolError, StoreError
 from rocketmq_sdk.protocol.json.dialect import decode_json
 
@@ -100,10 +101,12 @@ def verify(
 ) -> StoreReport:
     """Check everything.
 
-    Raises `OSError` or `StoreError` for what cannot be read.
+    Bytes that cannot be read are a finding. Raises `OSError` or `StoreError` for names
+    that cannot.
     """
     report = StoreReport()
     report.running = running
+    reader = PatientReader(reader, report)
     if reader.exists("abort") and not running:
         report.add("abort", 0, "abort", "the store was not closed; the next start recovers it")
     check_config(reader, report)
@@ -123,6 +126,7 @@ def verify(
     BatchWalk(reader, report, wanted).run()
     IndexWalk(reader, report, log, walk.keyed).run()
     TimerWalk(reader, report, log).run()
+    check_set_aside(reader, report)
     return report
 
 

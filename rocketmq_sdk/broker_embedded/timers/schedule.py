@@ -258,13 +258,7 @@ class ScheduleService:
     async def _deliver(self, level: int) -> int | None:
         """Deliver what is due in a level; returns when there is more to do, if ever."""
         while True:
-            now = self._clock.now_ms()
-            ahead = await self._follower.read(
-                SCHEDULE_TOPIC,
-                level - 1,
-                self.offset(level),
-                wanted=lambda offset, code: self._deliver_time(code, level, offset) <= now,
-            )
+            ahead = await self._read_due(level, self._clock.now_ms())
             for message in ahead:
                 left_ms = await self._deliver_one(message)
                 if left_ms:
@@ -275,6 +269,15 @@ class ScheduleService:
             if not ahead:
                 return await self._next_due(level)
             await trio.lowlevel.checkpoint()
+
+    async def _read_due(self, level: int, now: int) -> list[Followed]:
+        """Some of the messages of a level that are due."""
+        return await self._follower.read(
+            SCHEDULE_TOPIC,
+            level - 1,
+            self.offset(level),
+            wanted=lambda offset, code: self._deliver_time(code, level, offset) <= now,
+        )
 
     async def _next_due(self, level: int) -> int | None:
         """When the head of a level is due; None for an empty level."""

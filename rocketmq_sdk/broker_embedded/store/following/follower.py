@@ -141,7 +141,7 @@ class Follower:
             self._waiting.pop(place, None)
 
     def give_up(self, place: Place, reason: str) -> None:
-        """Set a message aside at once, for a reason that another try would meet again."""
+        """Set a message aside at once: another try would meet the same."""
         self._tries.over(place)
         self._waiting.pop(place, None)
         self._set_aside.add(SetAside(self.name, place, reason, self._clock.now_ms()))

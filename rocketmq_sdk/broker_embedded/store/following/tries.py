@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MOST_TRIES: Final = 6
 """How often one record is read in vain before it is set aside; some 15 seconds."""
+BACKOFF: Final = Backoff(first=0.5, limit=30.0, jitter=0.0)
 
 
 @attrs.frozen
@@ -23,7 +24,7 @@ class TryPolicy:
     """How patient a follower is with one record."""
 
     most: int = MOST_TRIES
-    backoff: Backoff = Backoff(first=0.5, limit=30.0, jitter=0.0)
+    backoff: Backoff = BACKOFF
 
     def delay(self, failures: int, *, disk_answers: bool = True) -> float | None:
         """Seconds until the next try after so many failures; None to give up.
