@@ -1,10 +1,11 @@
 """Reading records out of the log: the checks of recovery, and single fields.
 
 `check_record` follows `CommitLog.checkMessageAndReturnSize` of Apache RocketMQ 5.4.0:
-magic, lengths that add up, the body's CRC. As there, the physical offset in the record
-is not compared with its place, and damage in the properties is not noticed. In
-addition, a topic that cannot be the name of a directory fails here; in Apache it fails
-when the queue is made.
+magic, lengths that add up, the body's CRC. As there, damage in the properties is not
+noticed. Two more things fail here. A topic that cannot be the name of a directory fails
+in Apache when the queue is made. And a record that names another position than its own:
+with `writeWithoutMmap` Apache 5.5 leaves old bytes of its buffer behind the last
+record, up to the next page.
 """
 
 from __future__ import annotations
@@ -89,6 +90,8 @@ def check_record(
     size, magic, crc, queue_id, _flag, queue_offset, physical_offset, sys_flag = fields[:8]
     if not RECORD_OVERHEAD_V1 <= size <= available or magic not in (MAGIC_V1, MAGIC_V2):
         return None
+    if physical_offset != position:
+        return None
     head = _HEAD_V4
     if sys_flag & HOST_BITS:
         head = _HEADS[sys_flag >> 4 & 3]
@@ -162,6 +165,7 @@ def plain_records(
         end = at + size
         if (
             magic != MAGIC_V1
+            or physical != position
             or sys_flag & HOST_BITS
             or queue | offset | body < 0
             or not topic_at + 3 <= end <= length

@@ -34,8 +34,9 @@ from rocketmq_sdk.broker_embedded.store.log.record import (
     plain_records,
     size_and_magic,
 )
+from rocketmq_sdk.broker_embedded.store.recovery.behind import look_behind
 from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import noted_end
-from rocketmq_sdk.broker_embedded.store.recovery.set_aside import look_behind, set_aside
+from rocketmq_sdk.broker_embedded.store.recovery.set_aside import set_aside
 from rocketmq_sdk.protocol.message_codec import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from rocketmq_sdk.protocol.property_crc import verify_property_crc
 

@@ -116,3 +116,43 @@ async def test_an_end_that_was_torn_sets_nothing_aside(tmp_path: Path) -> None:
     async with open_store(OsFileSystem(root), small_config()) as store:
         assert store.max_physical_offset == max(records)
     assert not (root / "setaside").exists()
+
+
+async def test_a_second_damage_at_the_same_end_keeps_what_the_first_one_left(
+    tmp_path: Path,
+) -> None:
+    root = tmp_path / "store"
+    at = 300
+    for life in range(3):
+        async with open_store(OsFileSystem(root), small_config()) as store:
+            for number in range(COUNT):
+                assert store.put(message(body=b"life%d-%03d" % (life, number) * 20)).ok
+        (root / "abort").touch()
+        path = root / "commitlog" / f"{0:020d}"
+        data = bytearray(path.read_bytes())
+        data[at : at + 40] = b"\xff" * 40
+        path.write_bytes(data)
+    async with open_store(OsFileSystem(root), small_config()):
+        pass
+    held = kept(root)
+    for life in range(3):
+        assert all(b"life%d-%03d" % (life, number) in held for number in range(2, COUNT))
+
+
+async def test_old_bytes_of_a_buffer_behind_the_end_are_no_messages(tmp_path: Path) -> None:
+    """Apache 5.5 with `writeWithoutMmap` writes such bytes up to the end of a page."""
+    root = tmp_path / "store"
+    config = small_config(mapped_file_size_commit_log=65536)
+    async with open_store(OsFileSystem(root), config) as store:
+        for number in range(5):
+            assert store.put(message(body=b"%03d" % number * 30)).ok
+        end = store.max_physical_offset
+    path = root / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[end : 2 * end] = data[:end]
+    path.write_bytes(data)
+    (root / "abort").touch()
+    async with open_store(OsFileSystem(root), config) as store:
+        assert store.max_physical_offset == end
+        assert len(bodies(store)) == 5
+    assert not (root / "setaside").exists()

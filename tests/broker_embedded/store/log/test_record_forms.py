@@ -123,7 +123,7 @@ def test_a_scan_takes_for_plain_only_what_the_full_check_accepts(check_crc: bool
             b"KEYS\x01a\x02",
             queue_id=1,
             queue_offset=2,
-            physical_offset=3,
+            physical_offset=100,
             sys_flag=4,
             reconsume_times=5,
             prepared_offset=6,
@@ -151,14 +151,32 @@ def test_a_scan_takes_for_plain_only_what_the_full_check_accepts(check_crc: bool
 
 
 def test_a_scan_takes_plain_records_in_a_row_up_to_one_that_is_not_all_there() -> None:
-    record = encode_record(
+    size = len(_record(0))
+    records = b"".join([_record(1000 + number * size) for number in range(3)])
+    topics: dict[bytes, str | None] = {b"topic": "topic"}
+    heads = plain_records(records, 0, 1000, topics, check_crc=True)
+    assert [head.position for head in heads] == [1000, 1000 + size, 1000 + 2 * size]
+    assert len(plain_records(records[:-1], 0, 1000, topics, check_crc=True)) == 2
+    assert plain_records(records, 0, 1000, {}, check_crc=True) == []
+
+
+def test_a_record_that_names_another_position_is_old_bytes_of_a_buffer() -> None:
+    topics: dict[bytes, str | None] = {b"topic": "topic"}
+    for place in (999, 1001, 0, 1 << 40):
+        assert plain_records(_record(1000), 0, place, topics, check_crc=True) == []
+        assert check_record(_record(1000), 0, place, topics, check_crc=True) is None
+    assert check_record(_record(1000), 0, 1000, topics, check_crc=True) is not None
+
+
+def _record(position: int) -> bytes:
+    return encode_record(
         b"topic",
         b"body",
         b"",
         queue_id=0,
         flag=0,
         queue_offset=0,
-        physical_offset=0,
+        physical_offset=position,
         sys_flag=0,
         born_timestamp=0,
         born_host=bytes(8),
@@ -167,7 +185,3 @@ def test_a_scan_takes_plain_records_in_a_row_up_to_one_that_is_not_all_there() -
         reconsume_times=0,
         prepared_offset=0,
     )
-    heads = plain_records(record * 3, 0, 1000, {b"topic": "topic"}, check_crc=True)
-    assert [head.position for head in heads] == [1000, 1000 + len(record), 1000 + 2 * len(record)]
-    assert len(plain_records((record * 3)[:-1], 0, 1000, {b"topic": "topic"}, check_crc=True)) == 2
-    assert plain_records(record, 0, 0, {}, check_crc=True) == []
