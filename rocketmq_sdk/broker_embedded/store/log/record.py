@@ -83,14 +83,13 @@ def check_record(
     `position` is its position in the log. `topics` remembers decoded topics from call
     to call.
     """
-    available = len(data) - at
-    if available < RECORD_OVERHEAD_V1:
+    if (available := len(data) - at) < RECORD_OVERHEAD_V1:
         return None
     fields = _HEAD_V4.unpack_from(data, at)
     size, magic, crc, queue_id, _flag, queue_offset, physical_offset, sys_flag = fields[:8]
-    if not RECORD_OVERHEAD_V1 <= size <= available or magic not in (MAGIC_V1, MAGIC_V2):
+    if not RECORD_OVERHEAD_V1 <= size <= available or physical_offset != position:
         return None
-    if physical_offset != position:
+    if magic not in (MAGIC_V1, MAGIC_V2):
         return None
     head = _HEAD_V4
     if sys_flag & HOST_BITS:
