@@ -85,7 +85,8 @@ ROOMS = {
         ["session", "dedup", "progress"],
     ],
     "broker_embedded": [
-        ["store", "request"],
+        ["store", "admission"],
+        ["request"],
         ["settings", "part"],
         ["tables", "fast_failure", "supervision"],
         ["core", "namesrv"],

@@ -1,18 +1,23 @@
 """`Request`: one row for each request that a server serves.
 
 A row names code, header, body and handler, and what is checked in front of the handler:
-which role may be asked, the VIP port, how long the request may have waited, its cost
-and what it changes. The tables of handlers, the refusals of slaves, fast failure and
-the page `docs/requests.md` are made from the rows.
+which role may be asked, the VIP port, how long the request may have waited, how large
+its body may be, its cost and what it changes. What is admitted of single fields stands
+at the header and body classes (`protocol.limits`). The tables of handlers, the refusals
+of slaves, fast failure and the page `docs/requests.md` are made from the rows.
 """
 
 from __future__ import annotations
 
 from enum import Enum, Flag, auto
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import trio
+
+from rocketmq_sdk.broker_embedded.admission import check_body_size, check_part
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.limits import TEXT_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -22,6 +27,14 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Channel, Handler
 
     Answer = Command | Callable[[], Awaitable[Command | None]] | None
+
+KIBIBYTE: Final = 1024
+BODY: Final = 1024 * KIBIBYTE
+"""Most bytes of a body, unless the row says otherwise."""
+WHOLE_FRAME: Final = 1 << 31
+"""For messages (`maxMessageSize` is their limit) and whole tables."""
+_AT_ONCE: Final = 32 * KIBIBYTE
+"""Bytes of a body that is decoded on the loop; larger ones are decoded in a thread."""
 
 BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 
@@ -90,10 +103,10 @@ class Writes(Flag):
 class Request(NamedTuple):
     """A request that is served.
 
-    `serve` is called with the decoded header and body that the row names. With `raw` it
-    gets channel and command instead and decodes them itself: requests of hot paths, and
-    those that need the connection. It returns the answer, a function that makes the
-    answer later, or None: no answer, or one that comes from elsewhere.
+    `serve` is called with the decoded header and body that the row names, after channel
+    and command if `connection` says so. With `raw` it gets channel and command only and
+    decodes what it needs: requests of hot paths. It returns the answer, a function that
+    makes the answer later, or None: no answer, or one that comes from elsewhere.
     """
 
     code: RequestCode
@@ -101,6 +114,11 @@ class Request(NamedTuple):
     header: type[Header] | None = None
     body: type[Body] | None = None
     raw: bool = False
+    connection: bool = False
+    read_body: Callable[[Command, Any], object] | None = None
+    """Decodes the body, given command and header, where its class alone does not."""
+    body_limit: int = BODY
+    """Most bytes of the body."""
     asked: Asked = Asked.ANY
     vip: bool = True
     """Whether the VIP port serves it; what may be held there would fill it."""
@@ -122,19 +140,65 @@ class Refusal(NamedTuple):
 
 
 def handler_of(row: Request) -> Handler:
-    """The handler of a row: decodes what the row names, then serves."""
-    serve, header, body = row.serve, row.header, row.body
-    if row.raw:
-        return serve
-    if header is not None and body is not None:
-        return lambda _channel, command: serve(
-            header.from_ext(command.ext_fields), body.decode(command.body)
-        )
-    if header is not None:
-        return lambda _channel, command: serve(header.from_ext(command.ext_fields))
-    if body is not None:
-        return lambda _channel, command: serve(body.decode(command.body))
-    return lambda _channel, _command: serve()
+    """The handler of a row: admits and decodes what the row names, then serves."""
+    return _raw(row) if row.raw else _decoded(row)
+
+
+def _raw(row: Request) -> Handler:
+    serve, header, most = row.serve, row.header, row.body_limit
+    if header is None:
+
+        def sized(channel: Channel, command: Command) -> Answer:
+            if len(command.body) > most:
+                check_body_size(command, most)
+            return serve(channel, command)
+
+        return sized
+    join, decode = "".join, header.from_ext
+
+    def admitted(channel: Channel, command: Command) -> Answer:
+        # Where all texts together are short, each of them is.
+        if len(join(command.ext_fields.values())) > TEXT_MAX:
+            check_part(decode(command.ext_fields))
+        if len(command.body) > most:
+            check_body_size(command, most)
+        return serve(channel, command)
+
+    return admitted
+
+
+def _decoded(row: Request) -> Handler:
+    serve, header, body, read = row.serve, row.header, row.body, row.read_body
+    most, connection = row.body_limit, row.connection
+
+    def arguments(command: Command) -> list[object]:
+        decoded: list[object] = []
+        if header is not None:
+            decoded.append(header.from_ext(command.ext_fields))
+            check_part(decoded[0])
+        if read is not None:
+            decoded.append(read(command, *decoded))
+            check_part(decoded[-1])
+        elif body is not None:
+            decoded.append(body.decode(command.body))
+            check_part(decoded[-1])
+        return decoded
+
+    def admitted(channel: Channel, command: Command) -> Answer:
+        size = len(command.body)
+        if size > most:
+            check_body_size(command, most)
+        if size > _AT_ONCE and (body is not None or read is not None):
+            return lambda: later(channel, command)
+        decoded = arguments(command)
+        return serve(channel, command, *decoded) if connection else serve(*decoded)
+
+    async def later(channel: Channel, command: Command) -> Command | None:
+        decoded = await trio.to_thread.run_sync(arguments, command)
+        answer = serve(channel, command, *decoded) if connection else serve(*decoded)
+        return answer if answer is None or isinstance(answer, Command) else await answer()
+
+    return admitted
 
 
 def handlers_of(rows: Iterable[Request], *, slave: bool = False) -> dict[int, Handler]:

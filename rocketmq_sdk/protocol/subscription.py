@@ -15,6 +15,7 @@ import attrs
 
 from rocketmq_sdk.errors import ConfigurationError, FieldError
 from rocketmq_sdk.names import java_hash
+from rocketmq_sdk.protocol.limits import EXPRESSION, limited
 from rocketmq_sdk.protocol.sql92.parser import parse
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class SubscriptionData:
     """
 
     topic: str
-    sub_string: str = ALL
+    sub_string: str = limited(EXPRESSION, ALL)
     tags_set: frozenset[str] = frozenset()
     code_set: frozenset[int] = frozenset()
     sub_version: int = 0

@@ -11,6 +11,17 @@ def encode_text(text: str) -> bytes:
         return join_surrogates(text).encode("utf-8", "replace")
 
 
+def valid_text(text: str) -> str:
+    """The text as a peer reads it after `encode_text`: no lone surrogate is left."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return encode_text(text).decode()
+    return text
+
+
 def join_surrogates(text: str) -> str:
     """The text with each pair of surrogates joined to its character; lone ones stay."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 import trio
 
 from rocketmq_sdk.codes import ResponseCode
-from rocketmq_sdk.errors import ConnectError, LocalProtocolError, TooManyRequestsError
+from rocketmq_sdk.errors import (
+    ConnectError,
+    LocalProtocolError,
+    RocketMQError,
+    TooManyRequestsError,
+)
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.remoting.call_table import CallTable
@@ -162,6 +167,14 @@ class CommandChannel(Channel):
     async def _continue(self, request: Command, continuation: Continuation) -> None:
         try:
             answer = await continuation()
+        except RocketMQError as error:
+            logger.debug(
+                "request %r from %s is answered with an error: %s",
+                request,
+                self.remote_address,
+                error,
+            )
+            answer = error_response(error)
         except Exception as error:
             logger.exception("request %r from %s failed", request, self.remote_address)
             answer = error_response(error)

@@ -19,6 +19,7 @@ from rocketmq_sdk.errors import LocalProtocolError, RocketMQError
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
+from rocketmq_sdk.protocol.text import valid_text
 from rocketmq_sdk.remoting.channel import ChannelLimits, PendingCall
 from rocketmq_sdk.remoting.command_channel import CommandChannel
 from rocketmq_sdk.remoting.dispatch import error_response
@@ -117,33 +118,38 @@ class LocalEndpoint(CommandChannel):
         """What the other end gets: a command of its own, checked as on a stream."""
         if self._link.through_codec:
             return decode_frame(encode_frame(command, max_frame=self.limits.max_frame)[4:])
-        self._check_size(command)
+        ascii_only = self._check_size(command)
         copy = _new(Command)
         copy.code = command.code
         copy.flag = command.flag
         copy.opaque = command.opaque
         copy.remark = command.remark
-        copy.ext_fields = command.ext_fields.copy()
+        copy.ext_fields = (
+            command.ext_fields.copy()
+            if ascii_only
+            else {name: valid_text(text) for name, text in command.ext_fields.items()}
+        )
         copy.body = command.body
         copy.language = command.language
         copy.version = command.version
         copy.encoding = command.encoding
         return copy
 
-    def _check_size(self, command: Command) -> None:
-        """Refuse what a stream would refuse.
+    def _check_size(self, command: Command) -> bool:
+        """Refuse what a stream would refuse; whether all texts are ASCII.
 
         Measuring costs as much as encoding, so it is left out where no text can make
         the frame too long.
         """
         try:
-            texts = len("".join(command.ext_fields.values()))
+            texts = "".join(command.ext_fields.values())
         except TypeError as error:
             raise LocalProtocolError(
                 f"{command!r} has an ext field that is no text: {error}"
             ) from error
-        if texts > self._texts_surely_fit or len(command.body) > self._body_surely_fits:
+        if len(texts) > self._texts_surely_fit or len(command.body) > self._body_surely_fits:
             encode_frame(command, max_frame=self.limits.max_frame)
+        return texts.isascii()
 
     def answer_now(self, request: Command, answer: Command) -> Command:
         """The answer as the other end gets it. Called by the other end."""

@@ -132,7 +132,7 @@ async def test_what_is_missing_or_out_of_range_is_refused(broker: BrokerProcess)
         ResponseCode.PULL_OFFSET_MOVED,
         ResponseCode.SUCCESS,
         ResponseCode.SUCCESS,
-        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+        ResponseCode.INVALID_PARAMETER,
     ]
 
 

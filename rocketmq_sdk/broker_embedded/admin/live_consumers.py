@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.broker_embedded.request import Cost, Request, refuse
+from rocketmq_sdk.broker_embedded.request import WHOLE_FRAME, Cost, Request, refuse
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError, RequestTimeoutError, RocketMQError
 from rocketmq_sdk.protocol.bodies.offsets import GetConsumerStatusBody
@@ -67,7 +67,8 @@ class LiveConsumerRequests:
                 RequestCode.CONSUME_MESSAGE_DIRECTLY,
                 self.consume_directly,
                 ConsumeMessageDirectlyResultRequestHeader,
-                raw=True,
+                connection=True,
+                body_limit=WHOLE_FRAME,
                 cost=Cost.MESSAGES,
             ),
         )
@@ -124,9 +125,13 @@ class LiveConsumerRequests:
             Command.request(RequestCode.GET_CONSUMER_RUNNING_INFO, header),
         )
 
-    def consume_directly(self, _channel: Channel, command: Command) -> Command | Continuation:
+    def consume_directly(
+        self,
+        _channel: Channel,
+        command: Command,
+        header: ConsumeMessageDirectlyResultRequestHeader,
+    ) -> Command | Continuation:
         """CONSUME_MESSAGE_DIRECTLY (309): a member consumes a stored message."""
-        header = ConsumeMessageDirectlyResultRequestHeader.from_ext(command.ext_fields)
         config = self._core.config.current
         body = command.body
         if header.msg_id:

@@ -49,19 +49,20 @@ class OffsetResetRequests:
                 RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
                 self.reset_offset,
                 ResetOffsetRequestHeader,
-                raw=True,
+                connection=True,
                 cost=Cost.FILES,
                 writes=Writes.OFFSETS,
             ),
         )
 
-    def reset_offset(self, _channel: Channel, command: Command) -> Command:
+    def reset_offset(
+        self, _channel: Channel, command: Command, header: ResetOffsetRequestHeader
+    ) -> Command:
         """INVOKE_BROKER_TO_RESET_OFFSET (222): reset a group's offsets in a topic.
 
         The next pull of each queue is answered with the new offset, or the clients are
         told.
         """
-        header = ResetOffsetRequestHeader.from_ext(command.ext_fields)
         if not self._core.config.current.use_server_side_reset_offset:
             return self._reset_by_clients(header, for_c=command.language is LanguageCode.CPP)
         topic = self._core.topics.get(header.topic)

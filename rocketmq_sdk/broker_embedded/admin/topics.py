@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.registration.part import RegistrationPart
     from rocketmq_sdk.remoting.channel import Continuation
 
-MOST_QUEUES: Final = 65_536
-"""Most queues of a topic; each answer about the topic lists all of them."""
 _UNSUPPORTED: Final = {
     CLEANUP_POLICY: ("COMPACTION", "compaction is not done by this broker"),
 }
@@ -106,13 +104,6 @@ class TopicRequests:
         `ConfigurationError` for bad attributes.
         """
         self._check_name(requested.topic_name)
-        if not (
-            0 <= requested.read_queue_nums <= MOST_QUEUES
-            and 0 <= requested.write_queue_nums <= MOST_QUEUES
-        ):
-            raise InvalidParameterError(
-                ResponseCode.INVALID_PARAMETER, f"the numbers of queues must be 0 to {MOST_QUEUES}"
-            )
         attributes = self._core.topics.altered_attributes(requested)
         if (
             attributes.get(MESSAGE_TYPE) == "MIXED"

@@ -21,16 +21,16 @@ from rocketmq_sdk.protocol.bodies.members import (
     HeartbeatData,
 )
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.members import (
-    GetConsumerListByGroupRequestHeader,
-    UnregisterClientRequestHeader,
-)
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.filter.part import FilterPart
     from rocketmq_sdk.broker_embedded.members.consumers import ConsumerManager
     from rocketmq_sdk.broker_embedded.members.producers import ProducerManager
+    from rocketmq_sdk.protocol.headers.members import (
+        GetConsumerListByGroupRequestHeader,
+        UnregisterClientRequestHeader,
+    )
     from rocketmq_sdk.remoting.channel import Channel
 
 
@@ -54,14 +54,13 @@ class ClientProcessor:
         """A group is gone: its next heartbeat has to bring everything."""
         self._fingerprints.pop(group, None)
 
-    def heartbeat(self, channel: Channel, request: Command) -> Command:
+    def heartbeat(self, channel: Channel, request: Command, data: HeartbeatData) -> Command:
         """Register a client in the groups that its body names.
 
         A body with a fingerprint and without subscriptions only says that the client is
         alive. The answer asks for the subscriptions when the group is not known any
         more, or when its last fingerprint was another one.
         """
-        data = HeartbeatData.decode(request.body)
         core = self._core
         clock = core.clock
         client = ClientChannel(
@@ -124,9 +123,10 @@ class ClientProcessor:
             for group in data.producer_data_set:
                 self._producers.register(group, channel, client)
 
-    def unregister(self, channel: Channel, request: Command) -> Command:
+    def unregister(
+        self, channel: Channel, _request: Command, header: UnregisterClientRequestHeader
+    ) -> Command:
         """A client leaves a producer group, a consumer group or both; never fails."""
-        header = UnregisterClientRequestHeader.from_ext(request.ext_fields)
         if header.producer_group:
             self._producers.unregister(header.producer_group, channel)
         if header.consumer_group:

@@ -15,9 +15,10 @@ from rocketmq_sdk.broker_embedded.namesrv.registration import (
     BrokerKey,
     BrokerRegistration,
 )
-from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
+from rocketmq_sdk.broker_embedded.request import WHOLE_FRAME, Cost, Request, Writes, refuse
 from rocketmq_sdk.clock import monotonic_ms
 from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.errors import BrokerError
 from rocketmq_sdk.model.route import join_address, split_address
 from rocketmq_sdk.protocol.bodies.admin import KVTable
 from rocketmq_sdk.protocol.bodies.registration import (
@@ -66,7 +67,9 @@ class BrokerRequests:
                 self.register,
                 headers.RegisterBrokerRequestHeader,
                 RegisterBrokerBody,
-                raw=True,
+                connection=True,
+                read_body=_registered,
+                body_limit=WHOLE_FRAME,
                 cost=Cost.BODY,
                 writes=Writes.ROUTES,
             ),
@@ -101,7 +104,7 @@ class BrokerRequests:
                 RequestCode.GET_BROKER_MEMBER_GROUP,
                 self.member_group,
                 headers.GetBrokerMemberGroupRequestHeader,
-                raw=True,
+                connection=True,
             ),
         )
 
@@ -123,12 +126,19 @@ class BrokerRequests:
             ),
         )
 
-    def register(self, channel: Channel, command: Command) -> Command:
-        """REGISTER_BROKER (103)."""
-        header = headers.RegisterBrokerRequestHeader.from_ext(command.ext_fields)
-        if header.body_crc32 and zlib.crc32(command.body) & 0x7FFFFFFF != header.body_crc32:
-            return refuse(ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        wrapper, filter_servers = _registered(command, compressed=header.compressed)
+    def register(
+        self,
+        channel: Channel,
+        command: Command,
+        header: headers.RegisterBrokerRequestHeader,
+        body: RegisterBrokerBody | TopicConfigSerializeWrapper,
+    ) -> Command:
+        """REGISTER_BROKER (103); old brokers send the bare table of topics."""
+        if isinstance(body, RegisterBrokerBody):
+            wrapper = body.topic_config_serialize_wrapper
+            filter_servers: tuple[str, ...] | None = body.filter_server_list
+        else:
+            wrapper, filter_servers = body, None
         timeout = header.heartbeat_timeout_millis
         registration = BrokerRegistration(
             cluster=header.cluster_name,
@@ -184,9 +194,13 @@ class BrokerRequests:
         resolve = self._addresses.resolver(channel)
         return Command.response(body=self._table.brokers.cluster_info(resolve).encode())
 
-    def member_group(self, channel: Channel, command: Command) -> Command:
+    def member_group(
+        self,
+        channel: Channel,
+        _command: Command,
+        header: headers.GetBrokerMemberGroupRequestHeader,
+    ) -> Command:
         """GET_BROKER_MEMBER_GROUP (901)."""
-        header = headers.GetBrokerMemberGroupRequestHeader.from_ext(command.ext_fields)
         group = self._table.brokers.member_group(
             header.cluster_name, header.broker_name, self._addresses.resolver(channel)
         )
@@ -210,15 +224,15 @@ class BrokerRequests:
 
 
 def _registered(
-    command: Command, *, compressed: bool
-) -> tuple[TopicConfigSerializeWrapper, tuple[str, ...] | None]:
+    command: Command, header: headers.RegisterBrokerRequestHeader
+) -> RegisterBrokerBody | TopicConfigSerializeWrapper:
+    """The body of a registration. Raises `BrokerError` when its CRC is another one."""
+    if header.body_crc32 and zlib.crc32(command.body) & 0x7FFFFFFF != header.body_crc32:
+        raise BrokerError(ResponseCode.SYSTEM_ERROR, "crc32 not match")
     if not command.body:
-        return TopicConfigSerializeWrapper(), None
+        return TopicConfigSerializeWrapper()
     if command.version < _VERSION_REGISTER_BODY:
-        return TopicConfigSerializeWrapper.decode(command.body), None
-    body = (
-        RegisterBrokerBody.decode_compressed(command.body, command.version)
-        if compressed
-        else RegisterBrokerBody.decode(command.body)
-    )
-    return body.topic_config_serialize_wrapper, body.filter_server_list
+        return TopicConfigSerializeWrapper.decode(command.body)
+    if header.compressed:
+        return RegisterBrokerBody.decode_compressed(command.body, command.version)
+    return RegisterBrokerBody.decode(command.body)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.namesrv.kv import KeyValueTable
     from rocketmq_sdk.broker_embedded.namesrv.route_table import RouteTable
     from rocketmq_sdk.clock import Clock
+    from rocketmq_sdk.protocol.header import Header
     from rocketmq_sdk.remoting.channel import Channel
 
 _ZONE_MODE: Final = "__ZONE_MODE"
@@ -60,7 +61,7 @@ class TopicRequests:
                 RequestCode.GET_ROUTEINFO_BY_TOPIC,
                 self.route,
                 routes.GetRouteInfoRequestHeader,
-                raw=True,
+                connection=True,
             ),
             *self._of_lists(),
             Request(
@@ -68,7 +69,7 @@ class TopicRequests:
                 self.register,
                 routes.RegisterTopicRequestHeader,
                 TopicRouteData,
-                raw=True,
+                read_body=_route_data,
                 cost=Cost.BODY,
                 writes=Writes.ROUTES,
             ),
@@ -111,9 +112,10 @@ class TopicRequests:
             ),
         )
 
-    def route(self, channel: Channel, command: Command) -> Command:
+    def route(
+        self, channel: Channel, command: Command, header: routes.GetRouteInfoRequestHeader
+    ) -> Command:
         """GET_ROUTEINFO_BY_TOPIC (105), in strict JSON for peers that read it."""
-        header = routes.GetRouteInfoRequestHeader.from_ext(command.ext_fields)
         config = self._config.current
         if (
             config.need_wait_for_service
@@ -171,17 +173,22 @@ class TopicRequests:
         names, address = self._table.brokers.system_names(self._addresses.resolver(channel))
         return Command.response(body=TopicList(tuple(names), address).encode())
 
-    def register(self, _channel: Channel, command: Command) -> Command:
+    def register(
+        self, header: routes.RegisterTopicRequestHeader, route: TopicRouteData | None
+    ) -> Command:
         """REGISTER_TOPIC_IN_NAMESRV (217); without a body nothing happens."""
-        header = routes.RegisterTopicRequestHeader.from_ext(command.ext_fields)
-        if command.body:
-            self._table.put_topic(header.topic, TopicRouteData.decode(command.body).queue_datas)
+        if route is not None:
+            self._table.put_topic(header.topic, route.queue_datas)
         return Command.response()
 
     def delete(self, header: routes.DeleteTopicFromNamesrvRequestHeader) -> Command:
         """DELETE_TOPIC_IN_NAMESRV (216)."""
         self._table.delete_topic(header.topic, header.cluster_name or None)
         return Command.response()
+
+
+def _route_data(command: Command, _header: Header) -> TopicRouteData | None:
+    return TopicRouteData.decode(command.body) if command.body else None
 
 
 def _disabled() -> Command:

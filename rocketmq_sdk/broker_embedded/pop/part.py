@@ -12,7 +12,7 @@ from rocketmq_sdk.broker_embedded.pop.peek import PeekProcessor
 from rocketmq_sdk.broker_embedded.pop.polling import PopHolder
 from rocketmq_sdk.broker_embedded.pop.popping import PopProcessor
 from rocketmq_sdk.broker_embedded.pop.state import PopState
-from rocketmq_sdk.broker_embedded.request import Asked, Cost, Request, Wait, Writes
+from rocketmq_sdk.broker_embedded.request import WHOLE_FRAME, Asked, Cost, Request, Wait, Writes
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.names import revive_topic
 from rocketmq_sdk.protocol.bodies.pop import BatchAckMessageRequestBody
@@ -116,6 +116,7 @@ class PopPart(Part):
                 self._acks.batch_ack,
                 body=BatchAckMessageRequestBody,
                 raw=True,
+                body_limit=WHOLE_FRAME,
                 asked=Asked.MASTER,
                 wait=Wait.ACK,
                 cost=Cost.BODY,

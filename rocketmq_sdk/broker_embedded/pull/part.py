@@ -121,7 +121,7 @@ class PullPart(Part):
                 RequestCode.QUERY_MESSAGE,
                 self._queries.query_message,
                 QueryMessageRequestHeader,
-                raw=True,
+                connection=True,
                 wait=Wait.UNLIMITED,
                 cost=Cost.FILES,
             ),

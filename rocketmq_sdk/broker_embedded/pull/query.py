@@ -34,12 +34,13 @@ class QueryProcessor:
     def __init__(self, store: MessageStore) -> None:
         self._store = store
 
-    def query_message(self, _channel: Channel, command: Command) -> Continuation:
+    def query_message(
+        self, _channel: Channel, command: Command, header: QueryMessageRequestHeader
+    ) -> Continuation:
         """QUERY_MESSAGE (12): whole records, oldest first.
 
         Only hashes are compared, so other messages may be among them.
         """
-        header = QueryMessageRequestHeader.from_ext(command.ext_fields)
         unique = command.ext_fields.get(UNIQUE_QUERY, "").lower() == "true"
         limit = self._store.config.default_query_max_num if unique else header.max_num
         index_type = None if unique else header.index_type

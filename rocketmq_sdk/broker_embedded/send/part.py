@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.part import Part
-from rocketmq_sdk.broker_embedded.request import Asked, Cost, Request, Wait, Writes
+from rocketmq_sdk.broker_embedded.request import (
+    WHOLE_FRAME,
+    Asked,
+    Cost,
+    Request,
+    Wait,
+    Writes,
+)
 from rocketmq_sdk.broker_embedded.send.reply import ReplyProcessor
 from rocketmq_sdk.broker_embedded.send.send_back import SendBackProcessor
 from rocketmq_sdk.broker_embedded.send.send_requests import SendProcessor
@@ -53,6 +60,7 @@ class SendPart(Part):
                     serve,
                     header,
                     raw=True,
+                    body_limit=WHOLE_FRAME,
                     asked=Asked.MASTER,
                     wait=Wait.SEND,
                     cost=Cost.BODY,
@@ -70,6 +78,7 @@ class SendPart(Part):
                     serve,
                     header,
                     raw=True,
+                    body_limit=WHOLE_FRAME,
                     wait=Wait.UNLIMITED,
                     cost=Cost.BODY,
                     writes=Writes.LOG | Writes.TOPICS,
@@ -87,7 +96,7 @@ class SendPart(Part):
                 RequestCode.CONSUMER_SEND_MSG_BACK,
                 self._back.send_back,
                 ConsumerSendMsgBackRequestHeader,
-                raw=True,
+                connection=True,
                 asked=Asked.MASTER,
                 wait=Wait.SEND,
                 cost=Cost.MESSAGES,

@@ -25,7 +25,6 @@ from rocketmq_sdk.model.properties import (
 )
 from rocketmq_sdk.names import dead_letter_topic, retry_topic
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.send import ConsumerSendMsgBackRequestHeader
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.protocol.subscription import tags_code
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.timers.intake import Intake
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
+    from rocketmq_sdk.protocol.headers.send import ConsumerSendMsgBackRequestHeader
     from rocketmq_sdk.remoting.channel import Channel
 
 _FIRST_RETRY_LEVEL = 3
@@ -47,12 +47,13 @@ class SendBackProcessor:
         self._core = core
         self._intake = intake
 
-    def send_back(self, _channel: Channel, request: Command) -> Command:
+    def send_back(
+        self, _channel: Channel, request: Command, header: ConsumerSendMsgBackRequestHeader
+    ) -> Command:
         """Store a copy in the group's retry topic, with a delay level.
 
         A message that failed too often goes to the dead letter topic.
         """
-        header = ConsumerSendMsgBackRequestHeader.from_ext(request.ext_fields)
         core = self._core
         config = core.groups.get(header.group)
         if config is None:

@@ -56,7 +56,7 @@ class TimerPart(Part):
                 RequestCode.RECALL_MESSAGE,
                 self._recall.recall,
                 RecallMessageRequestHeader,
-                raw=True,
+                connection=True,
                 asked=Asked.MASTER_BY_NAME,
                 wait=Wait.SEND,
                 writes=Writes.LOG,

@@ -46,10 +46,9 @@ class RecallProcessor:
         self._intake = intake
 
     def recall(
-        self, channel: Channel, request: Command
+        self, channel: Channel, _request: Command, header: RecallMessageRequestHeader
     ) -> Command | Callable[[], Awaitable[Command]]:
         """Serve one request; the checks are in Apache's order."""
-        header = RecallMessageRequestHeader.from_ext(request.ext_fields)
         refusal = self._not_served()
         if refusal is not None:
             return self._answer(*refusal)

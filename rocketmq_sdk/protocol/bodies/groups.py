@@ -7,6 +7,7 @@ import attrs
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
 from rocketmq_sdk.protocol.body import EXTRA, Body
 from rocketmq_sdk.protocol.header import Long
+from rocketmq_sdk.protocol.limits import QUEUES, limited
 
 
 @attrs.frozen
@@ -59,7 +60,7 @@ class SubscriptionGroupConfig(Body):
     consume_from_min_enable: bool = True
     consume_broadcast_enable: bool = True
     consume_message_orderly: bool = False
-    retry_queue_nums: int = 1
+    retry_queue_nums: int = limited(QUEUES, 1)
     retry_max_times: int = 16
     group_retry_policy: GroupRetryPolicy = attrs.field(factory=GroupRetryPolicy)
     broker_id: Long = 0

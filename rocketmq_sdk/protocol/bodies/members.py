@@ -14,6 +14,7 @@ from rocketmq_sdk.protocol.body import CONVERTER, Body
 from rocketmq_sdk.protocol.body_values import Converter, read_text
 from rocketmq_sdk.protocol.header import WIRE
 from rocketmq_sdk.protocol.json.dialect import encode_json
+from rocketmq_sdk.protocol.limits import Length, limited
 from rocketmq_sdk.protocol.subscription import SubscriptionData
 
 
@@ -153,7 +154,7 @@ class LockBatchRequestBody(Body):
 
     consumer_group: str
     client_id: str
-    mq_set: tuple[MessageQueue, ...] = ()
+    mq_set: tuple[MessageQueue, ...] = limited(Length(16 * 1024), ())
     only_this_broker: bool = False
 
 
@@ -163,7 +164,7 @@ class UnlockBatchRequestBody(Body):
 
     consumer_group: str
     client_id: str
-    mq_set: tuple[MessageQueue, ...] = ()
+    mq_set: tuple[MessageQueue, ...] = limited(Length(16 * 1024), ())
     only_this_broker: bool = False
 
 

@@ -10,6 +10,7 @@ from rocketmq_sdk.errors import FieldError, RemoteProtocolError
 from rocketmq_sdk.protocol.body import Body
 from rocketmq_sdk.protocol.header import Long, parse_int
 from rocketmq_sdk.protocol.json.dialect import decode_json, encode_json
+from rocketmq_sdk.protocol.limits import LIMIT, MANY, PERMISSION, QUEUES, limited
 
 FILTER_TYPES: Final = ("SINGLE_TAG", "MULTI_TAG")
 
@@ -38,9 +39,9 @@ class TopicConfig(Body):
     """
 
     topic_name: str
-    read_queue_nums: int = 16
-    write_queue_nums: int = 16
-    perm: int = 6
+    read_queue_nums: int = limited(QUEUES, 16)
+    write_queue_nums: int = limited(QUEUES, 16)
+    perm: int = limited(PERMISSION, 6)
     topic_filter_type: str = "SINGLE_TAG"
     topic_sys_flag: int = 0
     order: bool = False
@@ -91,11 +92,11 @@ class TopicConfigSerializeWrapper(Body):
     peers leave them out.
     """
 
-    topic_config_table: dict[str, TopicConfig] = attrs.field(factory=dict)
+    topic_config_table: dict[str, TopicConfig] = attrs.field(factory=dict, metadata={LIMIT: MANY})
     data_version: DataVersion | None = None
     mapping_data_version: DataVersion | None = None
-    topic_queue_mapping_detail_map: object | None = None
-    topic_queue_mapping_info_map: object | None = None
+    topic_queue_mapping_detail_map: object | None = limited(MANY, None)
+    topic_queue_mapping_info_map: object | None = limited(MANY, None)
 
 
 @attrs.frozen

@@ -19,6 +19,7 @@ from rocketmq_sdk.protocol.header import (
     TopicQueueRequestHeader,
     write_bool,
 )
+from rocketmq_sdk.protocol.limits import EXPRESSION, limited
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +52,7 @@ class PopMessageRequestHeader(TopicQueueRequestHeader):
     born_time: Long = 0
     init_mode: int = 0
     exp_type: str | None = None
-    exp: str | None = None
+    exp: str | None = limited(EXPRESSION, None)
     order: bool = False
     attempt_id: str | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from rocketmq_sdk.protocol.header import Header, TopicRequestHeader
+from rocketmq_sdk.protocol.limits import MANY, limited
 
 
 @attrs.define(kw_only=True)
@@ -28,7 +29,7 @@ class GetConsumeStatsRequestHeader(TopicRequestHeader):
 
     consumer_group: str
     topic: str | None = None
-    topic_list: str | None = None
+    topic_list: str | None = limited(MANY, None)
 
 
 @attrs.define(kw_only=True)

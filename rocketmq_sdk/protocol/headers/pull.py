@@ -18,6 +18,7 @@ from rocketmq_sdk.protocol.header import (
     TopicQueueRequestHeader,
     write_bool,
 )
+from rocketmq_sdk.protocol.limits import EXPRESSION, limited
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,7 +41,7 @@ class PullMessageRequestHeader(TopicQueueRequestHeader):
     sys_flag: int
     commit_offset: Long
     suspend_timeout_millis: Long
-    subscription: str | None = None
+    subscription: str | None = limited(EXPRESSION, None)
     sub_version: Long
     expression_type: str | None = None
     max_msg_bytes: int | None = None

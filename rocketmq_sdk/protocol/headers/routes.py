@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from rocketmq_sdk.protocol.header import Header, TopicRequestHeader
+from rocketmq_sdk.protocol.limits import Length, limited
 
 
 @attrs.define(kw_only=True)
@@ -79,7 +80,7 @@ class PutKVConfigRequestHeader(Header):
 
     namespace: str
     key: str
-    value: str
+    value: str = limited(Length(64 * 1024))
 
 
 @attrs.define(kw_only=True)

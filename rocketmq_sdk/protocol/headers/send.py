@@ -22,6 +22,7 @@ from rocketmq_sdk.protocol.header import (
     TopicQueueRequestHeader,
     write_bool,
 )
+from rocketmq_sdk.protocol.limits import PROPERTIES, limited
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +44,7 @@ class SendMessageRequestHeader(TopicQueueRequestHeader):
     sys_flag: int
     born_timestamp: Long
     flag: int
-    properties: str | None = None
+    properties: str | None = limited(PROPERTIES, None)
     reconsume_times: int | None = None
     unit_mode: bool | None = None
     batch: bool | None = None
@@ -68,7 +69,7 @@ class SendMessageRequestHeaderV2(TopicQueueRequestHeader):
     sys_flag: int = attrs.field(metadata={WIRE: "f"})
     born_timestamp: Long = attrs.field(metadata={WIRE: "g"})
     flag: int = attrs.field(metadata={WIRE: "h"})
-    properties: str | None = attrs.field(default=None, metadata={WIRE: "i"})
+    properties: str | None = limited(PROPERTIES, None, wire="i")
     reconsume_times: int | None = attrs.field(default=None, metadata={WIRE: "j"})
     unit_mode: bool | None = attrs.field(default=None, metadata={WIRE: "k"})
     max_reconsume_times: int | None = attrs.field(default=None, metadata={WIRE: "l"})

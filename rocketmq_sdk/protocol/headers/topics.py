@@ -6,6 +6,7 @@ import attrs
 
 from rocketmq_sdk.errors import FieldError
 from rocketmq_sdk.protocol.header import Header, RpcRequestHeader, TopicRequestHeader
+from rocketmq_sdk.protocol.limits import PERMISSION, QUEUES, Length, limited
 
 
 @attrs.define(kw_only=True)
@@ -17,13 +18,13 @@ class CreateTopicRequestHeader(TopicRequestHeader):
 
     topic: str = ""
     default_topic: str
-    read_queue_nums: int
-    write_queue_nums: int
-    perm: int
+    read_queue_nums: int = limited(QUEUES)
+    write_queue_nums: int = limited(QUEUES)
+    perm: int = limited(PERMISSION)
     topic_filter_type: str
     topic_sys_flag: int | None = None
     order: bool = False
-    attributes: str | None = None
+    attributes: str | None = limited(Length(32 * 1024), None)
     force: bool = False
 
     def check(self) -> None:

@@ -2,7 +2,8 @@
 
 orjson is used when it is installed, else the standard library; the environment variable
 `ROCKETMQ_SDK_JSON` (`orjson` or `stdlib`) forces one of them. Both are driven to the
-same behaviour: compact UTF-8 out, strict JSON in, `ValueError` for broken texts,
+same behaviour: compact UTF-8 out, strict JSON in, `ValueError` for broken texts (half a
+surrogate pair is one),
 `TypeError` or `ValueError` for values that cannot be written. Users look the functions
 up at each call (`json_backend.loads(...)`), so a change takes effect at once.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 import json
 import json.encoder
 import os
+import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -42,8 +44,18 @@ _make_encoder = getattr(json.encoder, "c_make_encoder", None)
 _escape = json.encoder.encode_basestring
 
 
+# An escaped half of a surrogate pair without the other half beside it. A backslash that
+# is itself escaped makes one too many: the careful reader finds out.
+_LONE_SURROGATE: Final = re.compile(
+    rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    rb"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F]"
+)
+
+
 def _stdlib_loads(data: bytes) -> object:
     text = str(data, "utf-8")
+    if b"\\u" in data and _LONE_SURROGATE.search(data):
+        raise ValueError("the text holds half a surrogate pair")
     try:
         value, end = _scan(text, 0)
         if end == len(text):

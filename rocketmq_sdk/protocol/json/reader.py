@@ -7,7 +7,7 @@ import re
 from typing import Final, Never
 
 from rocketmq_sdk.errors import RemoteProtocolError
-from rocketmq_sdk.protocol.text import join_surrogates
+from rocketmq_sdk.protocol.text import valid_text
 
 DEPTH_MAX: Final = 100
 """Deepest nesting that the tolerant reader and the writers follow."""
@@ -181,7 +181,7 @@ class _Reader:
             if text.startswith(quote, self._at):
                 self._at += 1
                 joined = "".join(parts)
-                return join_surrogates(joined) if surrogates else joined
+                return valid_text(joined) if surrogates else joined
             part = self._escape()
             surrogates = surrogates or "\ud800" <= part <= "\udfff"
             parts.append(part)
