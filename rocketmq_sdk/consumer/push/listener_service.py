@@ -240,8 +240,10 @@ class ListenerService:
                 await listener(argument)
             except Exception as error:  # noqa: BLE001 - whatever a listener raises means "later"
                 await self._after_failure(worker, error)
+                await self._end_if_cancelled(worker)
             except BaseExceptionGroup as group:
                 await self._after_mixed_failure(worker, group)
+                await self._end_if_cancelled(worker)
             else:
                 if worker.abandoned:
                     await trio.lowlevel.checkpoint()
@@ -256,6 +258,15 @@ class ListenerService:
                 else:  # the part of `_leave` that matters, without a call per message
                     worker.started = NOT_RUNNING
                     worker.process_queue = None
+
+    @staticmethod
+    async def _end_if_cancelled(worker: Worker) -> None:
+        """Leave `_consume` if the worker's scope was cancelled for the message it has.
+
+        Without this the cancellation, not delivered yet, would hit the next message.
+        """
+        if worker.abandoned:
+            await trio.lowlevel.checkpoint()
 
     def _leave(self, worker: Worker) -> None:
         """A worker is done with its queue."""

@@ -315,3 +315,44 @@ async def test_popped_messages_that_expire_while_all_workers_are_busy_are_passed
         await trio.sleep(1)
         nursery.cancel_scope.cancel()
     assert seen == [1, 3]
+
+
+async def test_a_cancellation_that_comes_with_the_answer_to_a_send_back_hits_no_other_message(
+    autojump_clock: MockClock,
+) -> None:
+    answered, calls = trio.Event(), []
+
+    async def give_back(_message: ReceivedMessage, _delay_level: int) -> bool:
+        await answered.wait()
+        return True
+
+    async def listener(message: ReceivedMessage) -> None:
+        if message.queue_id == 0:
+            raise ValueError("as the test wants it")
+        await trio.sleep(0.1)
+        calls.append(message.offset)
+
+    service = ConcurrentService(
+        listener,
+        group="g",
+        batch=1,
+        concurrency=1,
+        consume_timeout=900,
+        give_back=give_back,
+        most_retries=lambda: 16,
+    )
+    leaving, staying = queues(2)
+    async with trio.open_nursery() as nursery:
+        service.start(nursery)
+        fill(leaving, 1)
+        service.add(leaving)
+        await wait_all_tasks_blocked()
+        fill(staying, 2)
+        service.add(staying)
+        answered.set()  # the broker's answer and the end of the grace in one pass
+        service.interrupt(leaving)
+        await trio.sleep(10)
+        assert calls == [0, 1]
+        assert (staying.in_flight, staying.commit_offset) == (0, 2)
+        assert (leaving.in_flight, leaving.commit_offset) == (0, 1)
+        nursery.cancel_scope.cancel()

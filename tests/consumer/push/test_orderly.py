@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
+from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
+from rocketmq_sdk.consumer.push.orderly import OrderlyService
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.names import dead_letter_topic
 from rocketmq_sdk.testing.interception import intercept, refused
-from support.consuming import Collector, Switch, committed, open_sender
+from support.consuming import Collector, Switch, committed, open_sender, received
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -389,3 +392,47 @@ async def test_a_broker_that_forgot_the_locks_has_them_again_as_soon_as_it_is_co
             switch.cut(brokers_only=True)
             switch.connect(broker)
             await until(lambda: locks.owner("billing", queue) == holder, 5)
+
+
+async def test_a_cancellation_that_comes_with_the_answer_to_a_dead_letter_hits_no_other_queue(
+    autojump_clock: MockClock,
+) -> None:
+    answered, calls = trio.Event(), []
+
+    async def give_back(_message: ReceivedMessage, _delay_level: int) -> bool:
+        await answered.wait()
+        return True
+
+    async def listener(message: ReceivedMessage) -> None:
+        if message.queue_id == 0:
+            raise RejectMessage
+        await trio.sleep(0.1)
+        calls.append(message.offset)
+
+    service = OrderlyService(
+        listener,
+        group="g",
+        batch=1,
+        concurrency=1,
+        suspension=1,
+        give_back=give_back,
+        most_retries=lambda: 16,
+    )
+    leaving, staying = (ProcessQueue(MessageQueue("T", "b", number), 0) for number in range(2))
+    async with trio.open_nursery() as nursery:
+        service.start(nursery)
+        leaving.put([received(0, queue_id=0)], 1)
+        service.add(leaving)
+        await wait_all_tasks_blocked()
+        staying.put([received(0, queue_id=1), received(1, queue_id=1)], 2)
+        service.add(staying)
+        answered.set()  # the broker's answer and the end of the grace in one pass
+        service.interrupt(leaving)
+        service.withdraw(leaving)
+        with trio.fail_after(10):
+            assert await service.wait_settled(leaving)
+        await trio.sleep(10)
+        assert calls == [0, 1]
+        assert (staying.in_flight, staying.commit_offset) == (0, 2)
+        assert leaving.commit_offset == 1
+        nursery.cancel_scope.cancel()
