@@ -95,7 +95,7 @@ class AssignedQueues(Rebalancer):
                 sorted({queue for queue, _mode in queues} - popped),
             )
             for queue in change.revoked:
-                self._revoke(self.owned[queue])
+                self._revoke(self.owned[queue], moved=True)
             for queue in change.added:
                 complete &= await self._acquire(queue, nursery, unreachable)
         return complete
@@ -126,7 +126,7 @@ class AssignedQueues(Rebalancer):
             if self._table.pop(name, None) is not None:
                 self._context.client.routes.release(name)
             for owned in [owned for queue, owned in self.owned.items() if queue.topic == name]:
-                self._revoke(owned)
+                self._revoke(owned, moved=True)  # pops of the topic return its messages now
 
     def _judges(self, names: list[str]) -> list[str]:
         """The order in which brokers are asked.

@@ -3,9 +3,11 @@
 One task computes it; each owned queue has a task and a cancel scope of its own. Follows
 `RebalanceImpl` and `RebalanceService` of Apache RocketMQ 5.4.0: a round every 20 s,
 after 1 s when a round could not be completed, and at once when members or a route
-change. When a queue goes to another member, its task stops pulling, lets running
-listeners finish within the grace, commits the contiguous prefix and ends. Only then can
-the queue be owned again.
+change. When a queue goes to another member, its task stops pulling, commits the
+contiguous prefix, lets running listeners finish within the grace and ends. Only then
+can the queue be owned again. The next owner may have begun by then, so what they finish
+is not committed: that could take the group's offset back behind the next owner's. Where
+nobody else can own the queue yet (a lock, the end of the consumer), it is.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ class OwnedQueue:
     listeners.
     """
 
-    __slots__ = ("draining", "ended", "lost", "puller", "pulling", "queue", "reset_to")
+    __slots__ = ("draining", "ended", "lost", "moved", "puller", "pulling", "queue", "reset_to")
 
     def __init__(self, queue: MessageQueue, puller: QueuePuller) -> None:
         self.queue = queue
@@ -72,6 +74,8 @@ class OwnedQueue:
         self.reset_to: int | None = None
         self.lost = False
         """The broker's lock is not ours any more, so neither is the offset."""
+        self.moved = False
+        """Another member may own the queue, so its offset is that member's."""
 
     @property
     def process_queue(self) -> ProcessQueue:
@@ -120,7 +124,6 @@ class Rebalancer:
         self.refused: set[MessageQueue] = set()
         """Queues that another member had locked in the last round."""
         self.suspended = False
-        self._resumed = trio.Event()
         self.locks = locks
         self._orderly = orderly
         self._renew = trio.Event()
@@ -142,8 +145,6 @@ class Rebalancer:
         while True:
             self._woken = trio.Event()
             self._begun += 1
-            if self.suspended:
-                await self._resumed.wait()
             self.refused.clear()
             complete = await self._round(nursery)
             self._rounds.advance(self._begun)
@@ -157,17 +158,16 @@ class Rebalancer:
     def suspend(self) -> None:
         """Stop pulling and taking queues.
 
-        What is cached is still consumed, and owned queues stay owned.
+        What is cached is still consumed. Owned queues stay owned unless the group gives
+        them to another member.
         """
-        if not self.suspended:
-            self.suspended, self._resumed = True, trio.Event()
+        self.suspended = True
         for owned in self.owned.values():
             owned.process_queue.set_paused(True)
 
     def resume(self) -> None:
         """Undo `suspend`."""
         self.suspended = False
-        self._resumed.set()
         for owned in self.owned.values():
             owned.process_queue.set_paused(False)
         self.wake()
@@ -277,6 +277,9 @@ class Rebalancer:
             if owned is not None:
                 owned.reset_to = offset
                 self._revoke(owned)
+            elif (going := self.leaving.get(queue)) is not None:
+                # How far it was consumed says nothing now.
+                going.reset_to = offset
 
     # -- a round
 
@@ -329,14 +332,15 @@ class Rebalancer:
             return False
         change = difference([queue for queue in self.owned if queue.topic == topic], wanted)
         for queue in change.revoked:
-            self._revoke(self.owned[queue])
+            self._revoke(self.owned[queue], moved=True)
         complete = client.client_id in ids
         if not complete:
             # The broker has not seen the heartbeat, so all queues of the topic were
             # given up.
             await self._context.introduce()
-        taken = await self._locked_of(change.added)
-        complete &= len(taken) == len(change.added)
+        added = () if self.suspended else change.added
+        taken = await self._locked_of(added)
+        complete &= len(taken) == len(added)
         for queue in taken:
             complete &= await self._acquire(queue, nursery, unreachable)
         return complete
@@ -388,8 +392,8 @@ class Rebalancer:
     async def _acquire(
         self, queue: MessageQueue, nursery: trio.Nursery, unreachable: set[str]
     ) -> bool:
-        if queue in self.leaving:
-            return True  # the end of the old task wakes this one
+        if queue in self.leaving or self.suspended:
+            return True  # the end of the old task, or `resume`, wakes this one
         if queue.broker_name in unreachable:
             if self.locks is not None:
                 await self.locks.unlock([queue])
@@ -437,7 +441,12 @@ class Rebalancer:
 
     # -- the life of an owned queue
 
-    def _revoke(self, owned: OwnedQueue) -> None:
+    def _revoke(self, owned: OwnedQueue, *, moved: bool = False) -> None:
+        """Give up a queue; `moved` says that another member may own it from now on.
+
+        A lock keeps others out until it is given back.
+        """
+        owned.moved = moved and self.locks is None
         del self.owned[owned.queue]
         self.leaving[owned.queue] = owned
         owned.pulling.cancel()
@@ -453,22 +462,13 @@ class Rebalancer:
         self.wake()
 
     async def _give_up(self, owned: OwnedQueue) -> None:
-        """Let running listeners finish, and commit how far the queue was consumed."""
-        context, process_queue = self._context, owned.process_queue
-        process_queues = owned.process_queues
+        """Commit how far the queue was consumed, and let running listeners finish."""
+        context, process_queues = self._context, owned.process_queues
         for each in process_queues:
             context.service.withdraw(each)
-        committed = process_queue.commit_offset
-        if (
-            context.commits
-            and owned.reset_to is None
-            and process_queue.in_flight
-            and self._may_commit(owned)
-        ):
-            # The next owner may start right now: the sooner the offset is known, the
-            # fewer messages are delivered twice.
-            await context.offsets.commit(owned.queue, committed, confirmed=False)
         owned.draining.deadline = min(owned.draining.deadline, trio.current_time() + self._grace)
+        if owned.moved and context.commits:
+            await self._hand_over(owned)
         with owned.draining:
             for each in process_queues:
                 await each.wait_drained()
@@ -478,11 +478,42 @@ class Rebalancer:
         if self._orderly is not None:
             for each in process_queues:
                 settled &= await self._orderly.wait_settled(each)
-        if (context.commits or owned.reset_to is not None) and self._may_commit(owned):
-            final = process_queue.commit_offset if owned.reset_to is None else owned.reset_to
-            await context.offsets.commit(owned.queue, final, confirmed=True)
+        await self._commit_last(owned)
         if self.locks is not None:
             await self._give_lock_back(self.locks, owned, settled=settled)
+
+    async def _hand_over(self, owned: OwnedQueue) -> None:
+        """Commit what is done of a queue that has moved.
+
+        The sooner the next owner knows, the fewer messages are delivered twice. It may
+        be further already: then its offset stays.
+        """
+        offsets, done = self._context.offsets, owned.process_queue.commit_offset
+        try:
+            known = await offsets.read(owned.queue)
+        except RocketMQError as error:
+            logger.info(
+                "group %s: %r goes to another member, and how far it was consumed, to %d, could "
+                "not be committed: %s",
+                self._context.group,
+                owned.queue,
+                done,
+                error,
+            )
+            return
+        if known is None or known < done:
+            await offsets.commit(owned.queue, done, confirmed=True)
+
+    async def _commit_last(self, owned: OwnedQueue) -> None:
+        """Commit the end of an owned queue, unless somebody else may own it now."""
+        if owned.reset_to is not None:
+            final = owned.reset_to
+        elif self._context.commits and not owned.moved:
+            final = owned.process_queue.commit_offset
+        else:
+            return
+        if self._may_commit(owned):
+            await self._context.offsets.commit(owned.queue, final, confirmed=True)
 
     async def _give_lock_back(self, locks: QueueLocks, owned: OwnedQueue, *, settled: bool) -> None:
         if owned.lost:

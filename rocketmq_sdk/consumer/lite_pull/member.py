@@ -266,6 +266,7 @@ class LitePullMember(QueueMembership):
             {
                 queue: owned.process_queue.commit_offset
                 for queue, owned in (*rebalancer.leaving.items(), *rebalancer.owned.items())
+                if not owned.moved  # else the offset is the next owner's
             }
         )
 

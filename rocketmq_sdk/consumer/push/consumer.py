@@ -139,7 +139,9 @@ class PushConsumer(RunsOnce):
     def suspend(self) -> None:
         """Stop pulling and taking queues, until `resume`.
 
-        What is cached is still consumed; owned queues stay owned. Raises `ClosedError`.
+        What is cached is still consumed. Owned queues stay owned unless the group
+        gives them to another member; no other member gets this one's share of them.
+        Raises `ClosedError`.
         """
         self._running_member().suspend()
 

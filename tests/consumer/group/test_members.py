@@ -12,6 +12,7 @@ import trio
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
+from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.bodies.offsets import ResetOffsetBody
 from rocketmq_sdk.protocol.command import Command
@@ -30,6 +31,18 @@ if TYPE_CHECKING:
 
 def owned(consumer: PushConsumer, topic: str = "orders") -> set[int]:
     return {queue.queue_id for queue in consumer.statistics().queues if queue.topic == topic}
+
+
+def tell_to_reset(broker: EmbeddedBroker, offset: int) -> None:
+    """Have the broker tell its clients to begin queue 0 at another offset (220)."""
+    request = Command.request(
+        RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+        ResetOffsetRequestHeader(group="billing", topic="orders", timestamp=0),
+        body=ResetOffsetBody({MessageQueue("orders", "broker-a", 0): offset}).encode(),
+        oneway=True,
+    )
+    for channel in list(broker.server.channels.values()):
+        channel.send_oneway(request)
 
 
 async def test_two_members_share_the_queues_and_one_takes_over_when_the_other_leaves(
@@ -264,16 +277,7 @@ async def test_offsets_that_an_administrator_resets(
                 ),
                 40,
             )
-            # The older way: it tells the clients (220).
-            body = ResetOffsetBody({MessageQueue("orders", "broker-a", 0): 3}).encode()
-            request = Command.request(
-                220,
-                ResetOffsetRequestHeader(group="billing", topic="orders", timestamp=0),
-                body=body,
-                oneway=True,
-            )
-            for channel in list(broker.server.channels.values()):
-                channel.send_oneway(request)
+            tell_to_reset(broker, 3)  # the older way: it tells the clients
             await until(
                 lambda: collector.bodies[-1] == "d" and collector.bodies.count("d") == 2, 40
             )
@@ -322,3 +326,92 @@ async def test_a_broker_that_is_restarted(
                 switch.cut()
             await trio.sleep(20)
     assert Counter(collector.bodies) == Counter(map(str, range(60)))
+
+
+async def test_the_offset_never_goes_back_when_a_slow_owner_loses_its_queue(
+    autojump_clock: MockClock,
+) -> None:
+    async def slow(message: ReceivedMessage) -> None:
+        if message.offset == 3:
+            await trio.sleep(9)  # within the grace
+
+    seen = Collector()
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 2)
+        for queue in (0, 1):
+            await sender.send("orders", *map(str, range(40)), queue=queue, queues=2)
+        first = {"consume_from": ConsumeFrom.FIRST_OFFSET, "subscriptions": {"orders": "*"}}
+        async with PushConsumer("billing", namesrv=broker, listener=slow, concurrency=2, **first):  # type: ignore[arg-type]
+            await trio.sleep(0.5)
+            async with PushConsumer("billing", namesrv=broker, listener=seen, **first) as two:  # type: ignore[arg-type]
+                await until(lambda: len(owned(two)) == 1, 5)
+                [moved] = owned(two)
+                highest = -1
+                for _ in range(300):
+                    await trio.sleep(0.1)
+                    now = committed(broker, "billing", "orders", 2)[moved]
+                    assert now >= highest
+                    highest = now
+                assert highest == 40
+
+
+async def test_a_suspended_member_gives_up_what_its_group_gives_to_others(
+    autojump_clock: MockClock,
+) -> None:
+    first, second = Collector(), Collector()
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 4)
+        options = {"consume_from": ConsumeFrom.FIRST_OFFSET, "subscriptions": {"orders": "*"}}
+        async with PushConsumer("billing", namesrv=broker, listener=first, **options) as one:  # type: ignore[arg-type]
+            assert owned(one) == {0, 1, 2, 3}
+            one.suspend()
+            async with PushConsumer("billing", namesrv=broker, listener=second, **options) as two:  # type: ignore[arg-type]
+                await until(lambda: len(owned(two)) == 2, 5)
+                await until(lambda: not owned(one) & owned(two), 5)
+                await trio.sleep(20)  # pulls that were under way are answered
+                await sender.send("orders", *map(str, range(40)), queues=4)
+                await until(lambda: len(second.messages) == 20, 5)
+                offsets = [-1] * 4
+                for _ in range(300):
+                    await trio.sleep(0.1)
+                    now = committed(broker, "billing", "orders", 4)
+                    assert all(new >= old for new, old in zip(now, offsets, strict=True))
+                    offsets = now
+                assert sum(offsets[queue] for queue in owned(two)) == 20
+                assert not first.messages
+            await trio.sleep(30)
+            assert len(owned(one)) == 2  # what it left comes back with `resume`
+            one.resume()
+            await until(lambda: owned(one) == {0, 1, 2, 3}, 5)
+            await until(lambda: len(first.messages) == 20, 5)
+
+
+async def test_a_reset_holds_for_a_queue_that_is_being_given_up(
+    autojump_clock: MockClock,
+) -> None:
+    release, waiting = trio.Event(), 0
+
+    async def listener(_message: ReceivedMessage) -> None:
+        nonlocal waiting
+        waiting += 1
+        await release.wait()
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", *map(str, range(10)), queue=0, queues=1)
+        async with PushConsumer(
+            "billing",
+            namesrv=broker,
+            subscriptions={"orders": "*"},
+            listener=listener,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+            concurrency=10,
+        ) as consumer:
+            await until(lambda: waiting == 10, 5)
+            await consumer.unsubscribe("orders")
+            await trio.sleep(1)
+            tell_to_reset(broker, 5)
+            await trio.sleep(1)
+            release.set()
+            await trio.sleep(15)
+        assert committed(broker, "billing", "orders", 1) == [5]
