@@ -9,9 +9,15 @@ from typing import Any
 
 import trio
 
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.model.message import ReceivedMessage
+
 AsyncListener = Callable[[Any], Awaitable[object]]
-Listener = Callable[[Any], object]
-"""Takes one message, or with `batch` above 1 a list of messages.
+Listener = (
+    Callable[[ReceivedMessage], Awaitable[None] | None]
+    | Callable[[list[ReceivedMessage]], Awaitable[None] | None]
+)
+"""Takes one message, or with `batch` above 1 a list of messages; returns None.
 
 A coroutine function, or a plain function, which then runs in a worker thread. A
 coroutine that a plain function returns is awaited, as for `lambda message:
@@ -27,6 +33,20 @@ def is_async(listener: Listener) -> bool:
     )
 
 
+def check_clock_for_threads(clock: trio.abc.Clock) -> None:
+    """Raise `ConfigurationError` when a clock jumps while threads work.
+
+    A `MockClock` with an autojump threshold does not see them: the consume timeout is
+    over before the thread has begun.
+    """
+    if getattr(clock, "autojump_threshold", math.inf) != math.inf:
+        raise ConfigurationError(
+            "the listener is a plain function, which runs in a thread, and the clock jumps "
+            "(MockClock with an autojump_threshold) without waiting for threads; make the listener "
+            "an async function, or test it under a clock that does not jump"
+        )
+
+
 def in_thread(listener: Listener) -> AsyncListener:
     """A plain listener as an async one that runs in a thread.
 
@@ -35,7 +55,7 @@ def in_thread(listener: Listener) -> AsyncListener:
     # At most one thread for each worker, and the abandoned ones.
     limiter = trio.CapacityLimiter(math.inf)
 
-    def run(argument: object) -> tuple[object]:
+    def run(argument: Any) -> tuple[object]:
         # In a tuple: trio refuses a thread's result that is a bare coroutine.
         return (listener(argument),)
 

@@ -49,12 +49,13 @@ class PushConsumer(RunsOnce):
     ```
 
     `listener` takes one message (with `batch` above 1 a list). It is an async function,
-    or a plain one that runs in a worker thread. Returning means done. An exception
-    means later, after a delay that grows with each attempt, and in the end the dead
-    letter topic; `ConsumeLater` and `RejectMessage` choose. A message may be delivered
-    more than once. A listener that runs longer than `consume_timeout` is cancelled (a
-    thread goes on, its result ignored) and its message is sent back. Give `namesrv`, or
-    a `Client` to share as `client`; all other settings are in `PushConfig` and
+    or a plain one that runs in a worker thread. Returning None means done; returning
+    anything else ends the consumer with `ConfigurationError`. An exception means later,
+    after a delay that grows with each attempt, and in the end the dead letter topic;
+    `ConsumeLater` and `RejectMessage` choose. A message may be delivered more
+    than once. A listener that runs longer than `consume_timeout` is cancelled (a thread
+    goes on, its result ignored) and its message is sent back. Give `namesrv`, or a
+    `Client` to share as `client`; all other settings are in `PushConfig` and
     `ClientConfig`.
 
     Entering the block returns when brokers know the member and it has its first queues,

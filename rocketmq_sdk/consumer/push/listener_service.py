@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 import trio
 
-from rocketmq_sdk.consumer.listener import AsyncListener, Listener, in_thread, is_async
+from rocketmq_sdk.consumer.listener import (
+    AsyncListener,
+    Listener,
+    check_clock_for_threads,
+    in_thread,
+    is_async,
+)
 from rocketmq_sdk.consumer.statistics import Counters
 from rocketmq_sdk.errors import ConfigurationError, RequestTimeoutError
 
@@ -92,7 +98,12 @@ class ListenerService:
         self._listener = wrap(self._listener)
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Start the workers and the sweeper; they run until `nursery` is cancelled."""
+        """Start the workers and the sweeper; they run until `nursery` is cancelled.
+
+        Raises `ConfigurationError` when the listener cannot work under trio's clock.
+        """
+        if self.in_threads:
+            check_clock_for_threads(trio.lowlevel.current_clock())
         for worker in self._workers:
             nursery.start_soon(self._work, worker, name=f"listener of group {self._group}")
         nursery.start_soon(self._sweep_forever)
@@ -166,7 +177,9 @@ class ListenerService:
         nothing is sent back.
         """
         with trio.move_on_after(DIRECT_TIMEOUT) as scope:
-            await self._listener(message if self._batch == 1 else [message])
+            answer = await self._listener(message if self._batch == 1 else [message])
+            if answer is not None:
+                raise unexpected(answer)
         if scope.cancelled_caught:
             raise RequestTimeoutError(f"the listener took more than {DIRECT_TIMEOUT:g} s")
 
@@ -237,16 +250,14 @@ class ListenerService:
             if started > slice_end:
                 streak = STREAK
             try:
-                await listener(argument)
-            except Exception as error:  # noqa: BLE001 - whatever a listener raises means "later"
-                await self._after_failure(worker, error)
-                await self._end_if_cancelled(worker)
-            except BaseExceptionGroup as group:
-                await self._after_mixed_failure(worker, group)
-                await self._end_if_cancelled(worker)
+                answer = await listener(argument)
+            except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - all means "later"
+                await self._after_any_failure(worker, error)
             else:
                 if worker.abandoned:
                     await trio.lowlevel.checkpoint()
+                if answer is not None:
+                    raise unexpected(answer)
                 for message in messages:
                     process_queue.finish(message)
                 counters = process_queue.counters
@@ -258,15 +269,6 @@ class ListenerService:
                 else:  # the part of `_leave` that matters, without a call per message
                     worker.started = NOT_RUNNING
                     worker.process_queue = None
-
-    @staticmethod
-    async def _end_if_cancelled(worker: Worker) -> None:
-        """Leave `_consume` if the worker's scope was cancelled for the message it has.
-
-        Without this the cancellation, not delivered yet, would hit the next message.
-        """
-        if worker.abandoned:
-            await trio.lowlevel.checkpoint()
 
     def _leave(self, worker: Worker) -> None:
         """A worker is done with its queue."""
@@ -283,6 +285,18 @@ class ListenerService:
         """Do what becomes due, until cancelled."""
 
     # -- failures
+
+    async def _after_any_failure(
+        self, worker: Worker, error: Exception | BaseExceptionGroup[BaseException]
+    ) -> None:
+        if isinstance(error, Exception):
+            await self._after_failure(worker, error)
+        else:
+            await self._after_mixed_failure(worker, error)
+        if worker.abandoned:
+            # Its scope was cancelled meanwhile. Not delivered here, the cancellation
+            # would hit the next message.
+            await trio.lowlevel.checkpoint()
 
     async def _after_mixed_failure(
         self, worker: Worker, group: BaseExceptionGroup[BaseException]
@@ -323,6 +337,19 @@ class ListenerService:
             )
             return messages
         return [message for message in messages if id(message) in meant]
+
+
+def unexpected(answer: object) -> ConfigurationError:
+    """The error for a listener that returns something.
+
+    Whoever returns False, or another client's status, means a failure that would count
+    as done.
+    """
+    return ConfigurationError(
+        f"the listener returned {answer!r:.200}; it must return None. A message is done when the "
+        "listener returns, and comes again when it raises: raise ConsumeLater() or RejectMessage() "
+        "instead of returning a status"
+    )
 
 
 def describe(messages: Sequence[ReceivedMessage]) -> str:

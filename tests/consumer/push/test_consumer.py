@@ -464,3 +464,41 @@ async def test_nothing_is_logged_above_info_in_a_quiet_life(
                 await trio.sleep(300)
     assert caplog.records == []
     assert collector.bodies == ["a"]
+
+
+@pytest.mark.parametrize("answer", [False, True, 0, "CONSUME_SUCCESS"])
+@pytest.mark.parametrize("options", [{}, {"orderly": True}, {"batch": 4}], ids=str)
+async def test_a_listener_that_returns_something_is_refused_and_its_message_not_done(
+    autojump_clock: MockClock, answer: object, options: dict[str, Any]
+) -> None:
+    async def listener(_message: object) -> object:
+        return answer
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", "a", queue=0)
+        with pytest.raises(ConfigurationError, match=r"must return None.*ConsumeLater"):
+            async with PushConsumer(
+                "billing",
+                namesrv=broker,
+                subscriptions={"orders": "*"},
+                listener=listener,  # type: ignore[arg-type]  # what a type checker finds, too
+                consume_from=ConsumeFrom.FIRST_OFFSET,
+                **options,
+            ):
+                await trio.sleep(60)
+        assert committed(broker, "billing", "orders", 1)[0] < 1
+
+
+async def test_a_plain_listener_under_a_clock_that_jumps_is_refused(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedBroker() as broker:
+        with pytest.raises(ConfigurationError, match="make the listener an async function"):
+            async with PushConsumer(
+                "billing",
+                namesrv=broker,
+                subscriptions={"orders": "*"},
+                listener=lambda message: None,
+            ):
+                raise AssertionError("it has begun")
