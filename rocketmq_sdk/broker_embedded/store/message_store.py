@@ -317,8 +317,9 @@ class MessageStore(ReadableStore, RunsOnce):
     def put_together(self, messages: Sequence[MessageToStore]) -> list[PutResult]:
         """Append several messages in one write, all or none; a result for each.
 
-        They become consecutive records of one file. After a crash the log may end
-        between them, but never has a later one without an earlier one. Never raises.
+        They become consecutive records of one file. Whether there are enough replicas
+        is asked for the first of them. After a crash the log may end between them, but
+        never has a later one without an earlier one. Never raises.
         """
         return self._appender.put_together(messages)
 

@@ -1,21 +1,22 @@
-"""Appending: gives a message its record, its place in the log and its queue.
+"""Appending: gives messages their records, their place in the log and their queues.
 
 `CommitLog.asyncPutMessage` of Apache RocketMQ 5.4.0. Everything here is synchronous and
-runs on the thread of the event loop, so nothing interrupts an append.
+runs on the thread of the event loop, so nothing interrupts an append. There is one way,
+for one message, for several, and for a client's batch: the gate, what is stored of each
+message, its record (with the CRC of the properties, if that is on), one write for the
+run of records, and then the queues, at once or after the sync.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from itertools import accumulate, count
+from functools import partial
+from itertools import accumulate
+from itertools import count as count_from
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.store.append.joined_records import (
-    CheckedMessage,
-    joined_records,
-    tags_codes,
-)
+from rocketmq_sdk.broker_embedded.store.append.tags_codes import tags_codes
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.index.service import IndexService, is_indexed
 from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog, NoNextFileError
@@ -40,12 +41,11 @@ from rocketmq_sdk.protocol.message_codec import (
     MAX_PROPERTIES,
     encode_record,
     encode_records,
-    record_size,
 )
 from rocketmq_sdk.protocol.property_crc import fill_property_crc, reserve_property_crc
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.broker_embedded.store.flush.log_flusher import LogFlusher
@@ -56,6 +56,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _TRANSACTION_BITS = SysFlag.TRANSACTION_ROLLBACK
 _INNER_BATCH = SysFlag.INNER_BATCH
+Entry = tuple[Queue, int, int, bytes]
+"""Queue, queue offset, how many offsets it takes there (0: none), stored properties."""
 _Pending = tuple[Queue, int, int, int, int, int, str, int]
 
 
@@ -96,68 +98,165 @@ class Appender:
         self._note = index.note
         self._note_batch = index.note_batch
 
+    # --- the way of one message, of several, and of a client's batch
+
     def put(self, message: MessageToStore) -> PutResult:
         """`MessageStore.put`: append one message and put it into its queue."""
+        refusal = self._refusal(message)
+        if refusal is not None:
+            return PutResult(refusal)
+        entry = self._enter(message)
+        if isinstance(entry, PutStatus):
+            return PutResult(entry)
+        now = self._clock.now_ms()
+        if now < self._state.stored_timestamp:
+            now = self._state.stored_timestamp
+        log = self._log
+        position = log.position
+        try:
+            record = self._encode(message, entry, position, now)
+            size = len(record)
+            if position + size + BLANK_SIZE > log.limit:
+                position = self._make_room(size)
+                record = self._encode(message, entry, position, now)
+            log.append(record, position + size)
+        except (StoreError, ProtocolError) as error:
+            return PutResult(self._status_of(error))
+        self._stored(1, now)
+        queue, offset, count, _properties = entry
+        if not count or self._sync_flush or not isinstance(queue, ConsumeQueue):
+            self._wait(message, entry, position, size, now)
+            if not self._sync_flush:
+                self.dispatch_up_to(position + size)
+        else:
+            # `dispatch_up_to` for one message without the detour.
+            queue.next_offset = offset + count
+            code, text = message.tags_code, message.properties
+            if queue.is_schedule:
+                code = self._dispatcher.deliver_code(text, now, code)
+            in_unit = code if queue.ext is None else self._extended(queue, code, now, text)
+            queue.append(position, size, in_unit)
+            if self._indexing:
+                self._note((message.topic, text, position, now))
+            if not queue.dirty:
+                self._mark_dirty(queue)
+            self._state.dispatched_timestamp = now
+            self._dispatched.advance(position + size)
+            if self._is_heard(queue.topic):
+                self._dispatcher.tell(queue, offset, code, now, position, size, text)
+        return PutResult(PutStatus.PUT_OK, position, size, offset, now, count or 1)
+
+    def put_together(self, messages: Sequence[MessageToStore]) -> list[PutResult]:
+        """`MessageStore.put_together`: append messages as consecutive records."""
+        entries: list[Entry] = []
+        status = self._refusal(messages[0])
+        taken: dict[Queue, int] = {}
+        for message in messages:
+            entry = self._enter(message, taken) if status is None else status
+            if isinstance(entry, PutStatus):
+                return [PutResult(entry)] * len(messages)
+            entries.append(entry)
+        now = max(self._clock.now_ms(), self._state.stored_timestamp)
+
+        def encode(position: int) -> list[bytes]:
+            records: list[bytes] = []
+            for message, entry in zip(messages, entries, strict=True):
+                records.append(self._encode(message, entry, position, now))
+                position += len(records[-1])
+            return records
+
+        try:
+            position, records = self._append_run(encode)
+        except (StoreError, ProtocolError) as error:
+            return [PutResult(self._status_of(error))] * len(messages)
+        self._stored(len(messages), now)
+        results: list[PutResult] = []
+        for message, entry, record in zip(messages, entries, records, strict=True):
+            size = len(record)
+            self._wait(message, entry, position, size, now)
+            _queue, offset, count, _properties = entry
+            results.append(PutResult(PutStatus.PUT_OK, position, size, offset, now, count or 1))
+            position += size
+        if not self._sync_flush:
+            self.dispatch_up_to(position)
+        return results
+
+    def put_batch(self, message: MessageToStore) -> PutResult:
+        """`MessageStore.put_batch`: append the messages of a client's batch."""
+        refusal = self._refusal(message)
+        if refusal is not None:
+            return PutResult(refusal)
+        too_big = len(message.body) > self._config.max_message_size
+        if too_big or message.sys_flag & _TRANSACTION_BITS:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        queue = self._table.obtain(message.topic, message.queue_id)
+        now = max(self._clock.now_ms(), self._state.stored_timestamp)
+        try:
+            items = decode_batch(message.body)
+            if queue is None or not items or queue.is_schedule:
+                return PutResult(PutStatus.MESSAGE_ILLEGAL)
+            if self._append_crc:
+                items = [
+                    (flag, body, reserve_property_crc(properties, from_batch=True))
+                    for flag, body, properties in items
+                ]
+            start, records = self._append_run(
+                partial(self._encode_batch, queue, message, items, now)
+            )
+        except (StoreError, ProtocolError) as error:
+            return PutResult(self._status_of(error))
+        self._stored(len(items), now)
+        first = queue.next_offset
+        queue.next_offset = first + len(items)
+        sizes = [len(record) for record in records]
+        positions = list(accumulate(sizes[:-1], initial=start))
+        texts = [properties for _flag, _body, properties in items]
+        self._dispatch_run(queue, first, now, positions, sizes, texts)
+        return PutResult(PutStatus.PUT_OK, start, sum(sizes), first, now, len(items), positions)
+
+    # --- the gate
+
+    def _refusal(self, message: MessageToStore) -> PutStatus | None:
+        """Why nothing, or nothing like this message, is appended now."""
         state = self._state
         if not state.open or state.failure or state.queue_problem or state.disk_full:
-            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
-        if state.gate is not None and (refusal := state.gate(message)) is not None:
-            return PutResult(refusal)
+            return PutStatus.SERVICE_NOT_AVAILABLE
+        return None if state.gate is None else state.gate(message)
+
+    def _enter(
+        self, message: MessageToStore, taken: dict[Queue, int] | None = None
+    ) -> Entry | PutStatus:
+        """What is stored of a message: its queue, its place there and its properties.
+
+        Or why it cannot be stored. `taken` has the places in queues that messages in
+        front of it take; its own are added.
+        """
         queue: Queue | None
         try:
             queue = self._table.queues[message.topic][message.queue_id]
         except KeyError:
             queue = self._table.obtain(message.topic, message.queue_id)
         if queue is None or len(message.body) > self._config.max_message_size:
-            return PutResult(PutStatus.MESSAGE_ILLEGAL)
-        count = 1
-        if message.sys_flag & _INNER_BATCH and not (count := self._name_base(queue, message)):
-            return PutResult(PutStatus.MESSAGE_ILLEGAL)
-        text = message.properties
-        properties = text.encode("utf-8", "replace")
+            return PutStatus.MESSAGE_ILLEGAL
+        offset, count = queue.next_offset, 1
+        if taken is not None:
+            offset += taken.get(queue, 0)
+        flags = message.sys_flag
+        if flags & _INNER_BATCH and not (count := self._name_base(queue, message, offset)):
+            return PutStatus.MESSAGE_ILLEGAL
+        if flags & _TRANSACTION_BITS and not is_dispatched(flags):
+            offset = count = 0
+        if taken is not None:
+            taken[queue] = taken.get(queue, 0) + count
+        properties = message.properties.encode("utf-8", "replace")
         if self._append_crc:
             properties = reserve_property_crc(properties)
         if len(properties) > MAX_PROPERTIES:
-            return PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
-        now = self._clock.now_ms()
-        if now < state.stored_timestamp:
-            now = state.stored_timestamp
-        visible = not message.sys_flag & _TRANSACTION_BITS or is_dispatched(message.sys_flag)
-        offset = queue.next_offset if visible else 0
-        try:
-            position, size = self._append(queue, message, properties, offset, now)
-        except (StoreError, ProtocolError) as error:
-            return self._refuse(error)
-        state.stored_timestamp = now
-        self.puts += 1
-        if self._flusher.idle:
-            self._flusher.wake()
-        if visible:
-            queue.next_offset = offset + count
-            code = message.tags_code
-            if queue.is_schedule:
-                code = self._dispatcher.deliver_code(text, now, code)
-            if self._sync_flush or not isinstance(queue, ConsumeQueue):
-                self._pending.append((queue, offset, code, now, position, size, text, count))
-                if not self._sync_flush:
-                    self.dispatch_up_to(position + size)
-            else:
-                in_unit = code if queue.ext is None else self._extended(queue, code, now, text)
-                queue.append(position, size, in_unit)
-                if self._indexing:
-                    self._note((message.topic, text, position, now))
-                if not queue.dirty:
-                    self._mark_dirty(queue)
-                state.dispatched_timestamp = now
-                self._dispatched.advance(position + size)
-                if self._is_heard(queue.topic):
-                    self._dispatcher.tell(queue, offset, code, now, position, size, text)
-        else:
-            self._pass_by(message, position, size, now)
-        return PutResult(PutStatus.PUT_OK, position, size, offset, now, count)
+            return PutStatus.PROPERTIES_SIZE_EXCEEDED
+        return queue, offset, count, properties
 
     @staticmethod
-    def _name_base(queue: Queue, message: MessageToStore) -> int:
+    def _name_base(queue: Queue, message: MessageToStore, offset: int) -> int:
         """Write the first queue offset into a batch that is stored as one record.
 
         Returns the number of its messages, 0 when it cannot be stored.
@@ -170,176 +269,36 @@ class Appender:
             or count > MAX_INNER
         ):
             return 0
-        message.properties = (
-            f"{without_property(text, INNER_BASE)}INNER_BASE\x01{queue.next_offset}\x02"
-        )
+        message.properties = f"{without_property(text, INNER_BASE)}INNER_BASE\x01{offset}\x02"
         return count
 
-    def _pass_by(self, message: MessageToStore, position: int, size: int, now: int) -> None:
-        """Finish a message that goes into no queue.
+    # --- records
 
-        A prepared message of a transaction can be found by its keys all the same.
-        """
-        if self._indexing and is_indexed(message.sys_flag):
-            self._note((message.topic, message.properties, position, now))
-        if not self._pending:
-            self._dispatched.advance(position + size)
-
-    def _append(
-        self, queue: Queue, message: MessageToStore, properties: bytes, offset: int, now: int
-    ) -> tuple[int, int]:
-        """Encode and append one record; returns its position and size.
-
-        Raises `StoreError` or `ProtocolError` without having appended anything.
-        """
-        log = self._log
-        position = log.position
-        while True:
-            record = encode_record(
-                queue.topic_bytes,
-                message.body,
-                properties,
-                queue_id=message.queue_id,
-                flag=message.flag,
-                queue_offset=offset,
-                physical_offset=position,
-                sys_flag=message.sys_flag,
-                born_timestamp=message.born_timestamp,
-                born_host=message.born_host,
-                store_timestamp=now,
-                store_host=message.store_host or self._store_host,
-                reconsume_times=message.reconsume_times,
-                prepared_offset=message.prepared_offset,
-            )
-            if self._append_crc:
-                record = fill_property_crc(record)
-            size = len(record)
-            end = position + size
-            if end + BLANK_SIZE <= log.limit:
-                log.append(record, end)
-                return position, size
-            if size + BLANK_SIZE > log.file_size:
-                raise LocalProtocolError(
-                    f"a record of {size} bytes does not fit into a log file of {log.file_size} "
-                    "bytes"
-                )
-            position = log.make_room(size)
-
-    def put_together(self, messages: Sequence[MessageToStore]) -> list[PutResult]:
-        """`MessageStore.put_together`: append messages as consecutive records."""
-        checked: list[CheckedMessage] = []
-        status = PutStatus.PUT_OK if self._state.writable else PutStatus.SERVICE_NOT_AVAILABLE
-        for message in messages:
-            if status is PutStatus.PUT_OK:
-                status = self._check(message, checked)
-        if status is not PutStatus.PUT_OK:
-            return [PutResult(status)] * len(messages)
-        hosts = [
-            len(message.born_host) + len(message.store_host or self._store_host)
-            for message in messages
-        ]
-        total = sum(
-            record_size(
-                len(queue.topic_bytes), len(message.body), len(properties), host_bytes=host_bytes
-            )
-            for (queue, message, properties), host_bytes in zip(checked, hosts, strict=True)
+    def _encode(self, message: MessageToStore, entry: Entry, position: int, now: int) -> bytes:
+        """The record of one message at a position. Raises `ProtocolError`."""
+        queue, offset, _count, properties = entry
+        record = encode_record(
+            queue.topic_bytes,
+            message.body,
+            properties,
+            queue_id=message.queue_id,
+            flag=message.flag,
+            queue_offset=offset,
+            physical_offset=position,
+            sys_flag=message.sys_flag,
+            born_timestamp=message.born_timestamp,
+            born_host=message.born_host,
+            store_timestamp=now,
+            store_host=message.store_host or self._store_host,
+            reconsume_times=message.reconsume_times,
+            prepared_offset=message.prepared_offset,
         )
-        if total + BLANK_SIZE > self._log.file_size:
-            return [PutResult(PutStatus.MESSAGE_ILLEGAL)] * len(messages)
-        now = max(self._clock.now_ms(), self._state.stored_timestamp)
-        try:
-            results, records = joined_records(
-                checked, self._log.make_room(total), now, self._store_host
-            )
-            self._log.append(b"".join(records), results[0].physical_offset + sum(map(len, records)))
-        except (StoreError, ProtocolError) as error:
-            return [self._refuse(error)] * len(messages)
-        self._state.stored_timestamp = now
-        self.puts += len(messages)
-        if self._flusher.idle:
-            self._flusher.wake()
-        for (queue, message, _properties), result in zip(checked, results, strict=True):
-            queue.next_offset = result.queue_offset + 1
-            offset, position, size = result.queue_offset, result.physical_offset, result.size
-            code, text = message.tags_code, message.properties
-            if queue.is_schedule:
-                code = self._dispatcher.deliver_code(text, now, code)
-            self._pending.append((queue, offset, code, now, position, size, text, 1))
-        if not self._sync_flush:
-            self.dispatch_up_to(self._log.position)
-        return results
-
-    def _check(self, message: MessageToStore, checked: list[CheckedMessage]) -> PutStatus:
-        """Check whether a message can be appended.
-
-        Adds it with its queue and its encoded properties to `checked` if it can.
-        """
-        queue = self._table.obtain(message.topic, message.queue_id)
-        if queue is None or len(message.body) > self._config.max_message_size:
-            return PutStatus.MESSAGE_ILLEGAL
-        if message.sys_flag & _INNER_BATCH or (
-            message.sys_flag & _TRANSACTION_BITS and not is_dispatched(message.sys_flag)
-        ):
-            return PutStatus.MESSAGE_ILLEGAL
-        properties = message.properties.encode("utf-8", "replace")
-        if len(properties) > MAX_PROPERTIES:
-            return PutStatus.PROPERTIES_SIZE_EXCEEDED
-        checked.append((queue, message, properties))
-        return PutStatus.PUT_OK
-
-    def put_batch(self, message: MessageToStore) -> PutResult:
-        """`MessageStore.put_batch`: append the messages of a client's batch."""
-        state = self._state
-        if not state.writable:
-            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
-        if state.gate is not None and (refusal := state.gate(message)) is not None:
-            return PutResult(refusal)
-        too_big = len(message.body) > self._config.max_message_size
-        if too_big or message.sys_flag & _TRANSACTION_BITS:
-            return PutResult(PutStatus.MESSAGE_ILLEGAL)
-        queue = self._table.obtain(message.topic, message.queue_id)
-        try:
-            items = decode_batch(message.body)
-        except ProtocolError as error:
-            return self._refuse(error)
-        if queue is None or not items or queue.is_schedule:
-            return PutResult(PutStatus.MESSAGE_ILLEGAL)
-        if self._append_crc:
-            items = [
-                (flag, body, reserve_property_crc(properties, from_batch=True))
-                for flag, body, properties in items
-            ]
-        store_host = message.store_host or self._store_host
-        total = len(items) * record_size(
-            len(queue.topic_bytes), 0, 0, host_bytes=len(message.born_host) + len(store_host)
-        )
-        total += sum([len(body) + len(properties) for _flag, body, properties in items])
-        log = self._log
-        if total + BLANK_SIZE > log.file_size:
-            return PutResult(PutStatus.MESSAGE_ILLEGAL)
-        now = max(self._clock.now_ms(), state.stored_timestamp)
-        first = queue.next_offset
-        try:
-            start = log.make_room(total)
-            records = self._encode_batch(queue, message, items, start, now)
-            log.append(b"".join(records), start + total)
-        except (StoreError, ProtocolError) as error:
-            return self._refuse(error)
-        state.stored_timestamp = now
-        self.puts += len(items)
-        if self._flusher.idle:
-            self._flusher.wake()
-        queue.next_offset = first + len(items)
-        sizes = [len(record) for record in records]
-        positions = list(accumulate(sizes[:-1], initial=start))
-        properties_of_all = [properties for _flag, _body, properties in items]
-        self._dispatch_batch(queue, first, now, positions, sizes, properties_of_all)
-        return PutResult(PutStatus.PUT_OK, start, total, first, now, len(items), positions)
+        return fill_property_crc(record) if self._append_crc else record
 
     def _encode_batch(
-        self, queue: Queue, message: MessageToStore, items: list[BatchItem], start: int, now: int
+        self, queue: Queue, message: MessageToStore, items: list[BatchItem], now: int, start: int
     ) -> list[bytes]:
-        """Encode the records of a batch, from a position on. Raises `ProtocolError`."""
+        """The records of a batch, from a position on. Raises `ProtocolError`."""
         records = encode_records(
             queue.topic_bytes,
             items,
@@ -355,7 +314,59 @@ class Appender:
         )
         return [fill_property_crc(record) for record in records] if self._append_crc else records
 
-    def _dispatch_batch(
+    def _append_run(self, encode: Callable[[int], list[bytes]]) -> tuple[int, list[bytes]]:
+        """Append a run of records, all in one file, by one write.
+
+        `encode` makes them for the position of the first; it is called once more when
+        they begin a new file. Returns position and records. Raises `StoreError` or
+        `ProtocolError` without having appended anything.
+        """
+        log = self._log
+        begin = position = log.position
+        records = encode(position)
+        data = b"".join(records)
+        size = len(data)
+        if position + size + BLANK_SIZE > log.limit:
+            position = self._make_room(size)
+            if position != begin:
+                records = encode(position)
+                data = b"".join(records)
+        log.append(data, position + size)
+        return position, records
+
+    def _make_room(self, size: int) -> int:
+        """`CommitLog.make_room`. Also raises `ProtocolError` for what fits nowhere."""
+        if size + BLANK_SIZE > self._log.file_size:
+            raise LocalProtocolError(
+                f"{size} bytes of records do not fit into a log file of {self._log.file_size} bytes"
+            )
+        return self._log.make_room(size)
+
+    def _stored(self, count: int, now: int) -> None:
+        """Note that records are in the log."""
+        self._state.stored_timestamp = now
+        self.puts += count
+        if self._flusher.idle:
+            self._flusher.wake()
+
+    # --- queues
+
+    def _wait(
+        self, message: MessageToStore, entry: Entry, position: int, size: int, now: int
+    ) -> None:
+        """Let a message that is in the log wait for `dispatch_up_to`."""
+        queue, offset, count, _properties = entry
+        code, text = message.tags_code, message.properties
+        if count:
+            queue.next_offset = offset + count
+            if queue.is_schedule:
+                code = self._dispatcher.deliver_code(text, now, code)
+        elif not is_indexed(message.sys_flag):
+            return
+        # A prepared message goes into no queue, but can be found by its keys.
+        self._pending.append((queue, offset, code, now, position, size, text, count))
+
+    def _dispatch_run(
         self,
         queue: Queue,
         first: int,
@@ -364,6 +375,7 @@ class Appender:
         sizes: list[int],
         properties: list[bytes],
     ) -> None:
+        """Put a run of records of one queue into it, after their sync where asked."""
         codes = tags_codes(properties)
         end = positions[-1] + sizes[-1]
         if (
@@ -373,7 +385,7 @@ class Appender:
             or queue.ext is not None
         ):
             for offset, position, size, code, raw in zip(
-                count(first), positions, sizes, codes, properties
+                count_from(first), positions, sizes, codes, properties
             ):
                 self._pending.append(
                     (queue, offset, code, now, position, size, raw.decode("utf-8", "replace"), 1)
@@ -389,29 +401,11 @@ class Appender:
         self._dispatched.advance(end)
         if self._is_heard(queue.topic):
             for offset, position, size, code, raw in zip(
-                count(first), positions, sizes, codes, properties
+                count_from(first), positions, sizes, codes, properties
             ):
                 self._dispatcher.tell(
                     queue, offset, code, now, position, size, raw.decode("utf-8", "replace")
                 )
-
-    def _refuse(self, error: StoreError | ProtocolError) -> PutResult:
-        if isinstance(error, ProtocolError):
-            return PutResult(PutStatus.MESSAGE_ILLEGAL)
-        _log.error("a message could not be appended: %s", error)
-        if isinstance(error, StoreFullError):
-            next_file = isinstance(error, NoNextFileError)
-            return PutResult(
-                PutStatus.CREATE_MAPPED_FILE_FAILED
-                if next_file
-                else PutStatus.SERVICE_NOT_AVAILABLE
-            )
-        return PutResult(PutStatus.UNKNOWN_ERROR)
-
-    def _mark_dirty(self, queue: Queue) -> None:
-        self._table.mark_dirty(queue)
-        if self._queue_flusher.idle:
-            self._queue_flusher.wake()
 
     def dispatch_up_to(self, end: int) -> None:
         """Put the waiting messages before a position into their queues."""
@@ -421,7 +415,7 @@ class Appender:
             queue, offset, code, now, position, size, text, count = pending.popleft()
             if self._indexing:
                 self._note((queue.topic, text, position, now))
-            if queue.removed:
+            if queue.removed or not count:
                 continue
             if isinstance(queue, ConsumeQueue):
                 in_unit = code if queue.ext is None else self._extended(queue, code, now, text)
@@ -435,3 +429,19 @@ class Appender:
             if self._is_heard(queue.topic):
                 self._dispatcher.tell(queue, offset, code, now, position, size, text)
         self._dispatched.advance(end if not pending else pending[0][4])
+
+    def _mark_dirty(self, queue: Queue) -> None:
+        self._table.mark_dirty(queue)
+        if self._queue_flusher.idle:
+            self._queue_flusher.wake()
+
+    def _status_of(self, error: StoreError | ProtocolError) -> PutStatus:
+        """How an append ended that raised."""
+        if isinstance(error, ProtocolError):
+            return PutStatus.MESSAGE_ILLEGAL
+        _log.error("a message could not be appended: %s", error)
+        if isinstance(error, NoNextFileError):
+            return PutStatus.CREATE_MAPPED_FILE_FAILED
+        if isinstance(error, StoreFullError):
+            return PutStatus.SERVICE_NOT_AVAILABLE
+        return PutStatus.UNKNOWN_ERROR

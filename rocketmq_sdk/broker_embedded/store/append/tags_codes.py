@@ -1,0 +1,30 @@
+"""The tags codes of a client's batch, which its queue units hold."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rocketmq_sdk.model.properties import TAGS, UNIQ_KEY, property_in_text
+from rocketmq_sdk.protocol.subscription import tags_code
+
+_UNIQ_KEY: Final = f"{UNIQ_KEY}\x01".encode()
+_UNIQ_KEY_SIZE: Final = len(_UNIQ_KEY)
+_END: Final = b"\x02"
+
+
+def tags_codes(properties: list[bytes]) -> list[int]:
+    """The tags codes of the messages of a batch.
+
+    Messages of a batch often differ only in their unique keys; equal rests are parsed
+    once.
+    """
+    known: dict[bytes, int] = {}
+    codes: list[int] = []
+    for raw in properties:
+        # When the key has no end this is the last byte, which holds no tag either.
+        rest = raw[raw.find(_END, _UNIQ_KEY_SIZE) :] if raw.startswith(_UNIQ_KEY) else raw
+        code = known.get(rest)
+        if code is None:
+            code = known[rest] = tags_code(property_in_text(rest.decode("utf-8", "replace"), TAGS))
+        codes.append(code)
+    return codes
