@@ -95,7 +95,7 @@ ROOMS = {
         ["replication", "transactions"],
         ["pull", "send", "ports"],
         ["pop", "admin"],
-        ["composition"],
+        ["composition", "files_of_settings"],
         ["broker"],
     ],
     "broker_embedded.store": [

@@ -16,6 +16,7 @@ from rocketmq_sdk.broker_embedded.admin.refused import REFUSED_REMARKS
 from rocketmq_sdk.broker_embedded.composition import Parts, resolve_settings
 from rocketmq_sdk.broker_embedded.core import Core
 from rocketmq_sdk.broker_embedded.fast_failure import FastFailure
+from rocketmq_sdk.broker_embedded.files_of_settings import FilesOfSettings
 from rocketmq_sdk.broker_embedded.housekeeping import Housekeeping
 from rocketmq_sdk.broker_embedded.namesrv.server import NameServer, dialled_address
 from rocketmq_sdk.broker_embedded.part import Service
@@ -77,7 +78,14 @@ class EmbeddedBroker(RunsOnce):
     `namesrv=`. With `tls` both ports speak TLS too; the first byte of a connection
     decides, as in Apache's permissive mode. Single settings are given by their Apache
     names in either spelling, as in `flush_disk_type="SYNC_FLUSH"`; they change
-    `config`.
+    `config`, or what `config_file` says.
+
+    `config_file` is a properties file such as Apache's `broker.conf`, and
+    `namesrv_config_file` one for the name server. Settings are read from it (with
+    `config`, which then holds what it says, it is not read), and those changed at run
+    time are written to it. Without a file they are recorded beside the tables of a
+    durable store, and hold after a restart unless that gives them another value than
+    the start before did.
 
     Entering the block raises `ConfigurationError` for bad settings, `StoreLockedError`
     when another broker has the directory open, `StoreError` when it cannot be opened.
@@ -101,10 +109,15 @@ class EmbeddedBroker(RunsOnce):
         namesrv_listen: str | int | None = None,
         tls: ssl.SSLContext | None = None,
         config: BrokerConfig | None = None,
+        config_file: str | os.PathLike[str] | None = None,
+        namesrv_config_file: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
         **settings: object,
     ) -> None:
-        self._live = LiveConfig(resolve_settings(config, settings))
+        self._files_of_settings = FilesOfSettings(config_file, namesrv_config_file)
+        base = config or self._files_of_settings.read_broker()
+        self._live = LiveConfig(resolve_settings(base, settings))
+        self._namesrv_config = self._files_of_settings.read_namesrv()
         root = self._live.current.store_path_root_dir if path is None else os.fspath(path)
         self._path = None if root is None or root == MEMORY else Path(root)
         self._ports = Ports(listen, namesrv_listen, self._live)
@@ -267,14 +280,19 @@ class EmbeddedBroker(RunsOnce):
         self, store: MessageStore, packed: bytes, caller: RemotingClient | None
     ) -> None:
         ports, live = self._ports, self._live
+        self._files_of_settings.attach_broker(live, store.files)
+        store.configure_retention(live.current.store)
         self.core = Core(
             store, live, self._clock, store_host=packed, address=lambda: ports.own_address
         )
         self.namesrv = NameServer(
             self._clock,
+            config=self._namesrv_config,
+            address=self.namesrv_address,
             kv_file=ConfigFile(store.files, "kvConfig.json"),
             own_address=dialled_address(lambda: ports.port, ports.own_address),
         )
+        self._files_of_settings.attach_namesrv(self.namesrv.config, store.files)
         self.parts = Parts(self.core, self.namesrv, caller, self._identity)
         self._tables: list[SavedTable] = [
             *self.core.saved_tables(),

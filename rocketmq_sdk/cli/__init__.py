@@ -50,14 +50,19 @@ def _parser() -> argparse.ArgumentParser:
         "--namesrv", metavar="HOST:PORT", help="use this name server instead of an embedded broker"
     )
 
+    _add_broker(commands)
+    _add_store(commands)
+    return parser
+
+
+def _add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     broker = commands.add_parser(
         "broker", help="serve a name server and a broker on TCP until SIGINT or SIGTERM"
     )
     broker.add_argument(
         "--namesrv-listen",
         metavar="HOST:PORT",
-        default="0.0.0.0:9876",
-        help="address of the name server (default: 0.0.0.0:9876)",
+        help="address of the name server (default: 0.0.0.0 and its setting listenPort, 9876)",
     )
     broker.add_argument(
         "--listen",
@@ -71,14 +76,18 @@ def _parser() -> argparse.ArgumentParser:
         "end)",
     )
     broker.add_argument(
-        "--config", metavar="FILE", help="a broker.conf of Apache RocketMQ (properties)"
+        "--config",
+        metavar="FILE",
+        help="a broker.conf of Apache RocketMQ (properties); settings changed at run time are "
+        "written to it",
+    )
+    broker.add_argument(
+        "--namesrv-config", metavar="FILE", help="the same for the name server (namesrv.conf)"
     )
     setting_help = "one setting by Apache's name; may be repeated, wins over --config"
     broker.add_argument(
         "--set", metavar="NAME=VALUE", action="append", default=[], help=setting_help
     )
-    _add_store(commands)
-    return parser
 
 
 def _add_store(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import gc
 import signal
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.broker_embedded.namesrv.config import NamesrvConfig
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
+from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties
+from rocketmq_sdk.broker_embedded.settings.settings_file import SettingsFile
 from rocketmq_sdk.cli.progress import LateProgress
 from rocketmq_sdk.errors import ConfigurationError
 
@@ -28,16 +30,7 @@ def _properties(options: argparse.Namespace) -> str:
 
     Settings win because they come last.
     """
-    text = ""
-    if options.config:
-        try:
-            text = Path(options.config).read_text("utf-8")
-        except OSError as error:
-            raise ConfigurationError(f"cannot read {options.config}: {error.strerror}") from error
-        except UnicodeDecodeError as error:
-            raise ConfigurationError(
-                f"{options.config} is not UTF-8 text: {error.reason} at byte {error.start}"
-            ) from error
+    text = SettingsFile(options.config).read() if options.config else ""
     for setting in options.set:
         name, separator, value = setting.partition("=")
         if not separator or not name.strip():
@@ -46,11 +39,21 @@ def _properties(options: argparse.Namespace) -> str:
     return text
 
 
+def _namesrv_listen(path: str | None) -> str:
+    settings = read_properties(SettingsFile(path).read()) if path else {}
+    return f"0.0.0.0:{settings.get('listenPort', NamesrvConfig().listen_port)}"
+
+
 async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         listen = options.listen or f"0.0.0.0:{config.listen_port}"
         broker = EmbeddedBroker(
-            options.store, listen=listen, namesrv_listen=options.namesrv_listen, config=config
+            options.store,
+            listen=listen,
+            namesrv_listen=options.namesrv_listen or _namesrv_listen(options.namesrv_config),
+            config=config,
+            config_file=options.config,
+            namesrv_config_file=options.namesrv_config,
         )
         with LateProgress("bytes of log recovered") as bar:
             broker.on_recovery = bar

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_sdk import Message, Producer
+from rocketmq_sdk import Admin, Message, Producer
 from support.processes import BrokerProcess, broker_process
 
 if TYPE_CHECKING:
@@ -162,6 +162,20 @@ def test_settings_without_effect_are_warnings_by_name(tmp_path: Path) -> None:
     assert "notASetting" in log
     assert "sendMessageThreadPoolNums" in log
     assert "brokerName" not in log
+
+
+async def test_changed_settings_are_in_the_file_at_the_next_start(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("# ours\nmaxMessageSize=2000\n")
+    for size in (2000, 3000):
+        broker = BrokerProcess(None, arguments=("--config", str(conf)))
+        broker.start()
+        async with Admin(namesrv=broker.namesrv) as admin:
+            [master] = await admin.cluster.masters()
+            assert (await admin.cluster.settings(master.address))["maxMessageSize"] == str(size)
+            await admin.cluster.change_settings(master.address, {"maxMessageSize": "3000"})
+        assert broker.stop() == 0
+    assert conf.read_text() == "# ours\nmaxMessageSize=3000\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

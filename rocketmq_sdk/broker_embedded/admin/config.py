@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
-from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties
+from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties, write_properties
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.admin import GetBrokerConfigResponseHeader
@@ -46,7 +46,8 @@ class SettingRequests:
     def update_config(self, _channel: Channel, command: Command) -> Command | Continuation:
         """UPDATE_BROKER_CONFIG (25): change all settings of the text or none.
 
-        An unknown setting is kept, with a warning in the log.
+        An unknown setting is kept, with a warning in the log. Changes are kept for the
+        next start (`settings.changes`); what cannot be is refused.
         """
         try:
             texts = read_properties(command.body.decode())
@@ -56,6 +57,8 @@ class SettingRequests:
             return refuse(ResponseCode.SYSTEM_ERROR, "string2Properties error")
         if self._core.config.current.black_list() & texts.keys():
             return refuse(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
+        shown = self._shown()
+        texts = {name: text for name, text in texts.items() if shown.get(name) != text}
         for warning in self._core.config.update(texts, self._core.clock.now_ms()):
             logger.warning("%s", warning)
         return self._registration.answer_when_registered(Command.response())
@@ -66,5 +69,12 @@ class SettingRequests:
         return Command.response(
             0,
             GetBrokerConfigResponseHeader(version=version),
-            body=self._core.config.current.to_properties().encode(),
+            body=write_properties(self._shown()).encode(),
         )
+
+    def _shown(self) -> dict[str, str]:
+        """All settings, `namesrvAddr` with the own name server among them."""
+        shown = self._core.config.current.export()
+        if servers := self._registration.service.name_servers:
+            shown["namesrvAddr"] = ";".join(servers)
+        return dict(sorted(shown.items()))

@@ -6,7 +6,7 @@ The names are in snake case.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import attrs
 
@@ -17,12 +17,17 @@ from rocketmq_sdk.broker_embedded.settings.apache_names import (
     names_in,
     settings_of,
 )
+from rocketmq_sdk.broker_embedded.settings.changes import check_kept
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.validators import between
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.settings.changes import KeepsChanges
 
 _NAMES: Final = """
     bindAddress clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity clusterTest
     configStorePath defaultThreadPoolNums defaultThreadPoolQueueCapacity
-    enableControllerInNamesrv enableShutdownGracefully kvConfigPath listenPort
+    enableControllerInNamesrv enableShutdownGracefully kvConfigPath
     notifyMinBrokerIdChanged productEnvName rocketmqHome scanNotActiveBrokerInterval
     serverAsyncSemaphoreValue serverCallbackExecutorThreads serverChannelMaxIdleTimeSeconds
     serverNettyWorkerGroupEnable serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable
@@ -61,6 +66,8 @@ class NamesrvConfig:
     enable_topic_list: bool = True
     delete_topic_with_broker_registration: bool = False
     config_black_list: str = "configBlackList;configStorePath;kvConfigPath"
+    listen_port: int = attrs.field(default=9876, validator=between(0, 65535))
+    """The port; 0 for any free one, and while there is none."""
     extra: Mapping[str, str] = attrs.field(factory=dict, metadata={SETTING: None})
     """Settings of a request without effect here, kept so that they are shown."""
 
@@ -96,15 +103,37 @@ class NamesrvConfig:
 class LiveNamesrvConfig:
     """The settings in force, which requests can change while the name server runs."""
 
-    __slots__ = ("current",)
+    __slots__ = ("current", "keeper")
 
     def __init__(self, config: NamesrvConfig) -> None:
         self.current = config
+        self.keeper: KeepsChanges | None = None
+        """Keeps changes for the next start; None: they are gone then."""
 
     def update(self, texts: Mapping[str, str]) -> list[str]:
         """Change settings under Apache's names, all or none, and tell the warnings.
 
-        Raises `ConfigurationError` for a bad value and for what is refused.
+        They are kept for the next start before they are in force. Raises
+        `ConfigurationError` for a bad value, for what is refused, and for another port;
+        `StoreError` when they cannot be kept.
         """
-        self.current, warnings = self.current.with_settings(texts)
+        changed, warnings = self._changed(texts)
+        if self.keeper is not None:
+            old, new = self.current.export(), changed.export()
+            self.keeper.keep({name: new[name] for name in texts if old.get(name) != new[name]})
+        self.current = changed
         return warnings
+
+    def take_over(self, texts: Mapping[str, str]) -> None:
+        """Put changes of an earlier life in force.
+
+        Raises `ConfigurationError` as `update` does.
+        """
+        self.current, _warnings = self._changed(texts)
+
+    def _changed(self, texts: Mapping[str, str]) -> tuple[NamesrvConfig, list[str]]:
+        changed, warnings = self.current.with_settings(texts)
+        if changed.listen_port != self.current.listen_port:
+            raise ConfigurationError("listenPort cannot change while the name server runs")
+        check_kept(texts, changed.extra)
+        return changed, warnings

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
+
 from rocketmq_sdk.broker_embedded.namesrv.addresses import Addresses
 from rocketmq_sdk.broker_embedded.namesrv.broker_requests import BrokerRequests
 from rocketmq_sdk.broker_embedded.namesrv.config import LiveNamesrvConfig, NamesrvConfig
@@ -64,15 +66,22 @@ class NameServer:
         clock: Clock,
         *,
         config: NamesrvConfig | None = None,
+        address: str | None = None,
         kv_file: TableFile | None = None,
         own_address: Callable[[Channel], str] | None = None,
     ) -> None:
         """`own_address` gives a peer the address of the broker in this process.
 
-        That broker registers as `OWN_BROKER`. Raises `StoreCorruptError` when the
+        That broker registers as `OWN_BROKER`. `address` is where the name server itself
+        listens on TCP, None where it does not. Raises `StoreCorruptError` when the
         key-value file cannot be read.
         """
-        live, addresses = LiveNamesrvConfig(config or NamesrvConfig()), Addresses(own_address)
+        self.address = address
+        """Where it listens on TCP; None where it does not."""
+        port = 0 if address is None else split_address(address)[1]
+        self.config = LiveNamesrvConfig(attrs.evolve(config or NamesrvConfig(), listen_port=port))
+        """Its settings in force."""
+        live, addresses = self.config, Addresses(own_address)
         self.table = RouteTable()
         """What it knows of brokers and topics."""
         self.kv = KeyValueTable(kv_file)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
 from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties, write_properties
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, StoreError
 from rocketmq_sdk.protocol.command import Command
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class SettingRequests:
                     f"Can not update config in black list: {', '.join(sorted(listed))}",
                 )
             warnings = self._config.update(texts)
-        except (ConfigurationError, UnicodeDecodeError) as error:
+        except (ConfigurationError, StoreError, UnicodeDecodeError) as error:
             return refuse(ResponseCode.SYSTEM_ERROR, str(error))
         for warning in warnings:
             logger.warning("%s", warning)

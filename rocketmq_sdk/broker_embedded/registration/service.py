@@ -235,6 +235,13 @@ class RegistrationService:
     # Name servers elsewhere
 
     @property
+    def name_servers(self) -> tuple[str, ...]:
+        """All name servers with an address: the own one where it has a port, others."""
+        own = None if self._namesrv is None else self._namesrv.address
+        elsewhere = tuple(remote.address for remote in self._remotes)
+        return elsewhere if own is None else (own, *elsewhere)
+
+    @property
     def registered_at(self) -> tuple[str, ...]:
         """The name servers elsewhere that are known to hold this broker."""
         return tuple(remote.address for remote in self._remotes if remote.registered)

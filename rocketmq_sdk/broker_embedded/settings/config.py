@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
@@ -24,6 +24,7 @@ from rocketmq_sdk.broker_embedded.settings.apache_names import (
     names_in,
     settings_of,
 )
+from rocketmq_sdk.broker_embedded.settings.changes import check_kept
 from rocketmq_sdk.broker_embedded.settings.known_settings import KNOWN_SETTINGS, REFUSALS
 from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties, write_properties
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
@@ -34,6 +35,9 @@ from rocketmq_sdk.names import TRACE_TOPIC
 from rocketmq_sdk.protocol.bodies.members import MessageRequestMode
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
 from rocketmq_sdk.validators import at_least, between
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.settings.changes import KeepsChanges
 
 logger = logging.getLogger(__name__)
 
@@ -389,23 +393,44 @@ class LiveConfig:
     Callbacks in `on_change` are called with the old and the new settings.
     """
 
-    __slots__ = ("current", "data_version", "on_change")
+    __slots__ = ("current", "data_version", "keeper", "on_change")
 
     def __init__(self, config: BrokerConfig) -> None:
         self.current = config
         self.data_version = DataVersion()
+        self.keeper: KeepsChanges | None = None
+        """Keeps changes for the next start; None: they are gone then."""
         self.on_change: list[Callable[[BrokerConfig, BrokerConfig], None]] = []
 
     def update(self, texts: Mapping[str, str], now_ms: int) -> list[str]:
         """Change settings under Apache's names, all or none, and tell the warnings.
 
-        Raises `ConfigurationError` for a bad value, for what is refused, and for a
-        change of what is read only at the start, the store's settings but
-        `maxMessageSize` and those of retention among it.
+        They are kept for the next start before they are in force. Raises
+        `ConfigurationError` for a bad value, for what is refused, and for a change of
+        what is read only at the start, the store's settings but `maxMessageSize` and
+        those of retention among it; `StoreError` when they cannot be kept.
         """
         before = self.current
-        changed, warnings = before.with_settings(texts)
-        old, new = before.export(), changed.export()
+        changed, warnings = self._changed(texts)
+        if self.keeper is not None:
+            old, new = before.export(), changed.export()
+            self.keeper.keep({name: new[name] for name in texts if old.get(name) != new[name]})
+        self.current = changed
+        self.data_version = self.data_version.next(now_ms)
+        for listener in self.on_change:
+            listener(before, self.current)
+        return warnings
+
+    def take_over(self, texts: Mapping[str, str]) -> None:
+        """Put changes of an earlier life in force, before anything listens.
+
+        Raises `ConfigurationError` as `update` does.
+        """
+        self.current, _warnings = self._changed(texts)
+
+    def _changed(self, texts: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
+        changed, warnings = self.current.with_settings(texts)
+        old, new = self.current.export(), changed.export()
         for name in _FIXED_WHILE_RUNNING:
             if old.get(name) != new.get(name):
                 problem = (
@@ -413,8 +438,5 @@ class LiveConfig:
                     "it takes effect after a restart; change the configuration file"
                 )
                 raise ConfigurationError(f"{name} {problem}")
-        self.current = changed
-        self.data_version = self.data_version.next(now_ms)
-        for listener in self.on_change:
-            listener(before, self.current)
-        return warnings
+        check_kept(texts, changed.extra)
+        return changed, warnings

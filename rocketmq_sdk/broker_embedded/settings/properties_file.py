@@ -7,6 +7,7 @@ ends with an odd number of backslashes goes on in the next one; backslash escape
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import ConfigurationError
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 _BLANK: Final = " \t\f"
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_WRITTEN_AS: Final = {
+    "\\": "\\\\",
+    **{character: f"\\{letter}" for letter, character in _ESCAPES.items()},
+}
 
 
 def read_properties(text: str) -> dict[str, str]:
@@ -25,7 +30,7 @@ def read_properties(text: str) -> dict[str, str]:
     digits.
     """
     found: dict[str, str] = {}
-    for line in _logical_lines(text):
+    for line, _natural in _logical_lines(_natural_lines(text)):
         key, value = _split(line)
         found[_unescape(key)] = _unescape(value)
     return found
@@ -39,22 +44,77 @@ def write_properties(settings: Mapping[str, str]) -> str:
     return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
-def _logical_lines(text: str) -> list[str]:
-    lines: list[str] = []
+def change_properties(text: str, changed: Mapping[str, str]) -> str:
+    """The text with some settings changed; all other lines stay as they are.
+
+    The last line of each setting, the one that counts, gets the new value; a setting
+    without a line gets one at the end. What is not plain ASCII is written as escapes,
+    which Java reads in any encoding.
+    """
+    natural = _natural_lines(text)
+    last = {_unescape(_split(line)[0]): span for line, span in _logical_lines(natural)}
+    ending = "\r\n" if text.count("\r\n") * 2 > len(natural) else "\n"
+    for name in sorted(changed.keys() & last.keys(), key=lambda name: last[name], reverse=True):
+        first, end = last[name]
+        natural[first:end] = [_line(name, changed[name]) + ending]
+    if natural:
+        end_of_text = natural[-1].rstrip("\r\n")
+        natural[-1] = end_of_text + (natural[-1][len(end_of_text) :] or ending)
+        if end_of_text.endswith("\\"):
+            # An empty line, so that it does not go on in the first one added.
+            natural.append(ending)
+    added = [_line(name, changed[name]) + ending for name in changed if name not in last]
+    return "".join(natural + added)
+
+
+def _natural_lines(text: str) -> list[str]:
+    """The lines with their ends: LF, CR LF or CR, and no others that Python knows."""
+    lines = re.split(r"(?<=\n)|(?<=\r)(?!\n)", text)
+    return lines if lines[-1] else lines[:-1]
+
+
+def _line(name: str, value: str) -> str:
+    return f"{_escape(name, of_name=True)}={_escape(value, of_name=False)}"
+
+
+def _escape(text: str, *, of_name: bool) -> str:
+    """A text in which nothing has a special meaning (`Properties.store` of Java)."""
+    parts: list[str] = []
+    for at, character in enumerate(text):
+        if character in _WRITTEN_AS:
+            parts.append(_WRITTEN_AS[character])
+        elif character == " " and (of_name or at == 0):
+            parts.append("\\ ")
+        elif of_name and character in "=:#!":
+            parts.append("\\" + character)
+        elif " " <= character <= "~":
+            parts.append(character)
+        else:
+            data = character.encode("utf-16-be", "surrogatepass").hex()
+            parts += [f"\\u{data[at : at + 4]}" for at in range(0, len(data), 4)]
+    return "".join(parts)
+
+
+def _logical_lines(natural: list[str]) -> list[tuple[str, tuple[int, int]]]:
+    """The lines that hold settings, and which natural lines make each of them."""
+    lines: list[tuple[str, tuple[int, int]]] = []
     pending = ""
     continued = False
-    for natural in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
-        part = natural.lstrip(_BLANK)
-        if not continued and (not part or part[0] in "#!"):
-            continue
+    first = 0
+    for at, whole in enumerate(natural):
+        part = whole.rstrip("\r\n").lstrip(_BLANK)
+        if not continued:
+            first = at
+            if not part or part[0] in "#!":
+                continue
         backslashes = len(part) - len(part.rstrip("\\"))
         continued = backslashes % 2 == 1
         pending += part[:-1] if continued else part
         if not continued:
-            lines.append(pending)
+            lines.append((pending, (first, at + 1)))
             pending = ""
     if pending:
-        lines.append(pending)
+        lines.append((pending, (first, len(natural))))
     return lines
 
 

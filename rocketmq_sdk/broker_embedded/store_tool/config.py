@@ -32,6 +32,8 @@ _MEMBERS: Final[dict[str, dict[str, tuple[int, type]]]] = {
     "transactionMetrics": {"transactionCount": (1, dict), "dataVersion": (0, dict)},
     "deletedTopics.json": {"positions": (1, int)},
     "kvConfig.json": {"configTable": (1, dict)},
+    "changedSettings.json": {"changes": (1, dict)},
+    "namesrvChangedSettings.json": {"changes": (1, dict)},
 }
 """By file, its members: how deep objects are nested above a value, and its type."""
 

@@ -189,7 +189,7 @@ def test_settings_over_the_wire() -> None:
         ask(
             namesrv,
             RequestCode.UPDATE_NAMESRV_CONFIG,
-            body=b"enableAllTopicList=false\nlistenPort=1\nwhat=ever\n",
+            body=b"enableAllTopicList=false\nbindAddress=::\nwhat=ever\n",
         ).code
         == 0
     )
