@@ -33,6 +33,7 @@ DIRECTORY: Final = "timerlog"
 SIZE_SETTING: Final = "mappedFileSizeTimerLog"
 _BLOCK: Final = 64 * 1024
 _SPILL: Final = 1024 * 1024
+_SALVAGED: Final = 1024 * RECORD_SIZE
 
 
 class TimerLog:
@@ -214,6 +215,63 @@ class TimerLog:
             return None
         record = TimerRecord._make(RECORD.unpack_from(data, at))
         return record if record.is_sound(position) else None
+
+    def record_in_memory(self, position: int) -> TimerRecord | None:
+        """The record at a position that no file has yet; None for any other."""
+        at = position - self._tail_start
+        if at < 0 or position + RECORD_SIZE > self.end:
+            return None
+        return TimerRecord._make(RECORD.unpack_from(self._tail, at))
+
+    def block_around(
+        self, position: int, size: int, *, nowait: bool = False
+    ) -> tuple[int, bytes] | None:
+        """Bytes of a file that hold a record, most of them before it, and their start.
+
+        None when no file has it, and with `nowait` when it would come from the disk.
+        Callable from any thread. Raises `StoreError`.
+        """
+        file, end = self.chain.find(position), self._tail_start
+        if file is None or position + RECORD_SIZE > min(file.end, end):
+            return None
+        high = min(file.end, end, position + max(RECORD_SIZE, size // 4))
+        low = max(file.start, high - size)
+        data = file.read_nowait(low, high - low) if nowait else file.read(low, high - low)
+        return None if data is None else (low, data)
+
+    def found_before(
+        self, position: int, belongs: Callable[[TimerRecord], bool]
+    ) -> list[TimerRecord]:
+        """The records before a position that belong to something, last one first.
+
+        For a chain with a part that cannot be read: those of that part are missing.
+        Reads everything; callable from any thread.
+        """
+        found: list[TimerRecord] = []
+        for file in self.chain.overlapping(self.min_position, position):
+            low, high = file.start, min(file.end, position)
+            for block in range(low, high, _SALVAGED):
+                found += self._salvaged(file, block, min(block + _SALVAGED, high), belongs)
+        return found[::-1]
+
+    @staticmethod
+    def _salvaged(
+        file: ChainedFile, low: int, high: int, belongs: Callable[[TimerRecord], bool]
+    ) -> Iterator[TimerRecord]:
+        step = high - low
+        try:
+            file.read(low, step)
+        except StoreError:
+            step = RECORD_SIZE
+        for start in range(low, high, step):
+            try:
+                data = file.read(start, min(step, high - start))
+            except StoreError:
+                continue
+            for at in range(0, len(data) - RECORD_SIZE + 1, RECORD_SIZE):
+                record = TimerRecord._make(RECORD.unpack_from(data, at))
+                if record.is_sound(start + at) and belongs(record):
+                    yield record
 
     def _cached(self, position: int) -> tuple[bytes, int]:
         """A block of bytes that holds the record at a position, and its position.

@@ -72,7 +72,7 @@ class TimerPart(Part):
             return ()
         return (
             Service("schedule service", self.schedule.run, trouble=self.schedule.troubles),
-            Service("timer service", self.service.run),
+            Service("timer service", self.service.run, trouble=self.service.troubles),
         )
 
     def saved_tables(self) -> Iterable[SavedTable]:

@@ -92,6 +92,13 @@ def encode_timer_record(
     )
 
 
+def unread_record(physical_offset: int, message_size: int) -> TimerRecord:
+    """What is known of a message that could not be read."""
+    return TimerRecord(
+        RECORD_SIZE, NO_POSITION, MAGIC_DEFAULT, 0, 0, physical_offset, message_size, 0, 0
+    )
+
+
 def encode_filler(rest: int) -> bytes:
     """What follows the last record of a file that has `rest` bytes left."""
     return FILLER.pack(rest, 0, FILLER_MAGIC)

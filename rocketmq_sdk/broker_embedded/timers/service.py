@@ -13,85 +13,49 @@ A crash loses no timer. What was delivered since the last checkpoint is delivere
 from __future__ import annotations
 
 import logging
-from array import array
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.broker_embedded.store.following.unreadable import UNKNOWN, Place
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatus
+from rocketmq_sdk.broker_embedded.supervision import BACKOFF, Complaints, Troubles, error_text
 from rocketmq_sdk.broker_embedded.timers.checkpoint import write_checkpoint
+from rocketmq_sdk.broker_embedded.timers.due_slot import TURN, DueSlot
 from rocketmq_sdk.broker_embedded.timers.messages import (
     NEVER_ENQUEUED,
-    delete_keys,
     delivered,
     is_deletion,
     out_time,
     rolled,
 )
+from rocketmq_sdk.broker_embedded.timers.reading import Recalls, TimerReader
+from rocketmq_sdk.broker_embedded.timers.record import unread_record
 from rocketmq_sdk.broker_embedded.timers.timer_store import Entry, TimerStore
-from rocketmq_sdk.errors import ProtocolError, StoreError
-from rocketmq_sdk.model.properties import REAL_TOPIC, TIMER_DEL_UNIQKEY, UNIQ_KEY, property_in_text
+from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.model.properties import REAL_TOPIC, property_in_text
 from rocketmq_sdk.names import TIMER_TOPIC
-from rocketmq_sdk.protocol.message_codec import MAX_PROPERTIES, decode_message
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+    from rocketmq_sdk.broker_embedded.store.following.follower import Followed
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.broker_embedded.store.messages import Arrival
     from rocketmq_sdk.broker_embedded.timers.checkpoint import TimerCheckpoint
+    from rocketmq_sdk.broker_embedded.timers.reading import Found
     from rocketmq_sdk.broker_embedded.timers.record import TimerRecord
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.protocol.bodies.timers import TimerMetricsSerializeWrapper
 
-    Found = tuple[ReceivedMessage, str]
-
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.5
 """How long a put that failed waits to be tried again."""
-_TURN: Final = 32
-_WALK_TURN: Final = 1000
 _EXPIRY_SECONDS: Final = 30
 _NEVER: Final = 1 << 60
 _FOREVER: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
 """What a put that is tried again would say again."""
-
-
-class Recalls:
-    """The messages that those of one slot take back."""
-
-    __slots__ = ("_found", "_topics")
-
-    def __init__(self) -> None:
-        self._topics: dict[str, str] = {}
-        self._found: set[str] = set()
-
-    def add(self, text: str) -> None:
-        """A message that takes another one back, by its properties."""
-        key = property_in_text(text, TIMER_DEL_UNIQKEY)
-        if key is not None:
-            self._topics[key] = property_in_text(text, REAL_TOPIC) or ""
-
-    def take(self, text: str) -> bool:
-        """Whether a message is taken back, by its properties."""
-        if not self._topics:
-            return False
-        unique = property_in_text(text, UNIQ_KEY)
-        keys = (
-            () if unique is None else delete_keys(property_in_text(text, REAL_TOPIC) or "", unique)
-        )
-        key = next((key for key in keys if key in self._topics), None)
-        if key is not None:
-            self._found.add(key)
-        return key is not None
-
-    def without_effect(self) -> list[str]:
-        """The real topics of recalls that found nothing.
-
-        Each was subtracted from the topic's timers.
-        """
-        return [topic for key, topic in self._topics.items() if key not in self._found]
 
 
 class TimerService:
@@ -120,6 +84,15 @@ class TimerService:
         self._closed = False
         self._expired_at = 0.0
         self._refused = self._unkept = False
+        self._slot: DueSlot | None = None
+        self._reader = TimerReader(store)
+        self._uncounted: set[int] = set()
+        self._look_again_at = _NEVER
+        self._failures = 0
+        self.trouble = Complaints()
+        """What keeps all timers waiting."""
+        self.troubles = Troubles(self.trouble, self._reader.follower)
+        """All that cannot be read or delivered now."""
         self.enqueued = 0
         """Messages put into the wheel since the start."""
         self.dequeued = 0
@@ -176,36 +149,39 @@ class TimerService:
 
     async def _catch_up(self) -> None:
         """Read the timer messages that arrived while this service was away or busy."""
-        store, timers = self._store, self.timers
-        turn = 0
+        timers, reader = self.timers, self._reader
         while self._enqueues:
-            offset = timers.next_offset
-            if store.queue_unit(TIMER_TOPIC, 0, offset) is None:
-                least = store.min_offset(TIMER_TOPIC, 0)
-                if offset >= least:
-                    break
-                timers.next_offset = least
-                continue
-            if not await self._enter(offset):
-                return
-            timers.next_offset = offset + 1
-            turn += 1
-            if turn % _TURN == 0:
-                await trio.lowlevel.checkpoint()
+            ahead = await reader.topic(timers.next_offset)
+            for message in ahead:
+                if message.place.offset >= timers.next_offset:
+                    if not await self._enter(message):
+                        return
+                    timers.next_offset = message.place.offset + 1
+            if not ahead:
+                least = self._store.min_offset(TIMER_TOPIC, 0)
+                timers.next_offset = max(timers.next_offset, least)
+                break
+            await trio.lowlevel.checkpoint()
         for offset in timers.take_put_off():
-            await self._enter(offset)
+            for message in await reader.topic(offset, most=1):
+                if message.place.offset == offset:
+                    await self._enter(message)
 
-    async def _enter(self, offset: int) -> bool:
+    async def _enter(self, waiting: Followed) -> bool:
         """Put a timer message into its slot, or deliver it when that is over.
 
-        False when its slot is not free yet.
+        False when its slot is not free yet, or its place in the log cannot be read yet.
         """
-        unit = self._store.queue_unit(TIMER_TOPIC, 0, offset)
-        found = None if unit is None else self._read(unit[0], unit[1])
-        if unit is None or found is None:
+        place, record = waiting.place, waiting.record
+        if isinstance(record, StoreError):
+            return await self._enter_unread(place, record)
+        found = self._reader.decoded(place.position, place.size, record)
+        if found is None or isinstance(found, StoreError):
             return True
         message, text = found
-        entry = self.timers.enter(offset, unit[0], unit[1], text, message.store_timestamp)
+        entry = self.timers.enter(
+            place.offset, place.position, place.size, text, message.store_timestamp
+        )
         if entry is Entry.BLOCKED:
             return False
         if entry is Entry.DUE:
@@ -220,37 +196,27 @@ class TimerService:
         self._changed.set()
         return True
 
-    def _read(self, physical_offset: int, size: int) -> Found | None:
-        return self._decoded(physical_offset, self._store.record_at(physical_offset, size))
+    async def _enter_unread(self, place: Place, error: StoreError) -> bool:
+        """Let a timer message that cannot be read go into the wheel all the same.
 
-    @staticmethod
-    def _decoded(physical_offset: int, record: bytes | None) -> Found | None:
-        """A timer message and its property text; None if unreadable.
-
-        That is logged.
+        It is read again in a later slot, and holds up nobody behind it.
         """
-        if record is None:
-            logger.error("the timer message at %d cannot be read; it is skipped", physical_offset)
-            return None
-        try:
-            message = decode_message(record, inflate=False)
-        except ProtocolError as error:
-            logger.error(
-                "the timer message at %d cannot be read; it is skipped: %s", physical_offset, error
+        follower = self._reader.follower
+        if place.position == UNKNOWN:
+            left = follower.left(place)
+            delay = left or await follower.failed(place, error)
+            if delay is None:
+                return True
+            self._look_again_at = self._clock.now_ms() + int(delay * 1000) + 1
+            return False
+        delay = await self._reader.later(place.position, place.size, error)
+        if delay is not None:
+            self._uncounted.add(place.position)
+            self.timers.enter_later(
+                unread_record(place.position, place.size), self._clock.now_ms() + int(delay * 1000)
             )
-            return None
-        if message.topic != TIMER_TOPIC:
-            logger.error(
-                "the message at %d belongs to %s and is no timer; it is skipped",
-                physical_offset,
-                message.topic,
-            )
-            return None
-        raw = message.properties_bytes
-        text = raw.decode("utf-8", "replace")
-        return message, text if len(text.encode()) <= MAX_PROPERTIES else raw.decode(
-            "utf-8", "ignore"
-        )
+            self._changed.set()
+        return True
 
     # --- leaving
 
@@ -271,16 +237,20 @@ class TimerService:
     async def _serve(self) -> None:
         while True:
             self._wake = trio.Event()
+            self._look_again_at = _NEVER
             try:
                 due = await self._work()
-            except StoreError as error:
-                logger.error("timers wait for the disk: %s", error)
-                await trio.sleep(RETRY_SECONDS)
+            except Exception as error:  # noqa: BLE001 - tried again; nothing is lost meanwhile
+                if self.trouble.add("timers", error):
+                    logger.error("timers wait and are tried again: %s", error_text(error))
+                await trio.sleep(BACKOFF.delay(self._failures))
+                self._failures += 1
                 continue
+            self._failures = 0
+            self.trouble.over("timers")
             self._sleeping_until = due
-            with trio.move_on_after(
-                max(0, due + self.timers.precision_ms - self._clock.now_ms()) / 1000
-            ):
+            until = min(due + self.timers.precision_ms, self._look_again_at)
+            with trio.move_on_after(max(0, until - self._clock.now_ms()) / 1000):
                 await self._wake.wait()
             self._sleeping_until = 0
 
@@ -311,63 +281,93 @@ class TimerService:
     async def _deliver_slot(self, time: int) -> None:
         """Deliver the messages of the earliest slot.
 
-        First the recalls, then the others in the order in which they came.
+        First the recalls, then the others in the order in which they came. After an
+        error the next call goes on where this one stopped.
         """
-        normal, recalls = array("q"), Recalls()
-        for count, (position, record) in enumerate(self.timers.chain(time)):
-            if record.deletes:
-                found = self._read(record.physical_offset, record.message_size)
-                if found is not None:
-                    recalls.add(found[1])
-            else:
-                normal.append(position)
-            if count % _WALK_TURN == _WALK_TURN - 1:
-                await trio.lowlevel.checkpoint()
-        for index in range(len(normal) - 1, -1, -_TURN):
-            await self._deliver_some(time, normal[max(0, index - _TURN + 1) : index + 1], recalls)
+        slot = self._slot
+        if slot is None or slot.time != time:
+            slot = self._slot = DueSlot(time, self.timers.walk(time))
+        await slot.collect(self.timers, self._store.files, self._reader.follower)
+        await self._read_recalls(slot)
+        while slot.records:
+            await self._deliver_some(slot)
             await trio.lowlevel.checkpoint()
-        for topic in recalls.without_effect():
+        for topic in slot.recalls.without_effect():
             self.timers.metrics.add(topic, 1, self._clock.now_ms())
+        self._slot = None
         self.timers.finish(time)
         self._changed.set()
 
-    async def _deliver_some(self, time: int, positions: array[int], recalls: Recalls) -> None:
-        """Deliver the messages of some records.
+    async def _read_recalls(self, slot: DueSlot) -> None:
+        """Read what takes messages of a slot back.
 
-        One that cannot be stored now is tried again before the others go on.
+        While one cannot be read, those of its topic go with it into a later slot.
         """
-        records = [
-            record
-            for position in reversed(positions)
-            if (record := self.timers.log.record(position)) is not None
-        ]
-        found = await self._read_all(records)
-        done = 0
-        while True:
-            done = self._deliver_turn(time, records, found, recalls, done)
-            if done == len(records):
-                return
+        while slot.deletions:
+            some = slot.deletions[: -TURN - 1 : -1]
+            for record, found in zip(some, await self._reader.found(some), strict=True):
+                if isinstance(found, StoreError):
+                    when = await self._later(record, found)
+                    if when is not None:
+                        self.timers.enter_later(record, when)
+                        slot.held[record.topic_hash] = when
+                elif found is not None:
+                    slot.recalls.add(found[1])
+                slot.deletions.pop()
+
+    async def _later(self, record: TimerRecord, error: StoreError) -> int | None:
+        """When a timer that cannot be read is tried again; None for never."""
+        position, size = record.physical_offset, record.message_size
+        delay = await self._reader.later(position, size, error)
+        if delay is None:
+            self._uncounted.discard(position)
+        return None if delay is None else self._clock.now_ms() + int(delay * 1000)
+
+    async def _deliver_some(self, slot: DueSlot) -> None:
+        """Deliver some messages of a slot.
+
+        One that cannot be stored now is tried again before the others go on; one that
+        cannot be read goes into a later slot.
+        """
+        records = slot.next_records()
+        found = await self._reader.found(records)
+        for record, waiting in zip(records, found, strict=True):
+            position = record.physical_offset
+            if isinstance(waiting, StoreError) and position not in slot.moved:
+                slot.moved[position] = await self._later(record, waiting)
+        done = self._deliver_turn(slot, records, found)
+        slot.done(done)
+        for record in records[:done]:
+            slot.moved.pop(record.physical_offset, None)
+        if done < len(records):
             await trio.sleep(RETRY_SECONDS)
 
     def _deliver_turn(
         self,
-        time: int,
+        slot: DueSlot,
         records: list[TimerRecord],
-        found: list[Found | None],
-        recalls: Recalls,
-        start: int,
+        found: list[Found | StoreError | None],
     ) -> int:
-        """Deliver from an index on until a put fails; returns the index to go on with.
+        """Deliver until a put fails; returns how many are done with.
 
         All puts are one write.
         """
         store = self._store
         store.begin()
         try:
-            for index in range(start, len(records)):
-                waiting = found[index]
-                if waiting is not None and not self._deliver_one(
-                    time, records[index], waiting, recalls
+            for index, (record, waiting) in enumerate(zip(records, found, strict=True)):
+                unread = isinstance(waiting, StoreError)
+                when = (
+                    slot.moved[record.physical_offset]
+                    if unread
+                    else slot.held.get(record.topic_hash)
+                )
+                if when is not None:
+                    self.timers.enter_later(record, when)
+                elif (
+                    waiting is not None
+                    and not isinstance(waiting, StoreError)
+                    and not self._deliver_one(slot.time, record, waiting, slot.recalls)
                 ):
                     return index
             return len(records)
@@ -382,6 +382,9 @@ class TimerService:
     ) -> bool:
         """Deliver one message; False when it has to be tried again."""
         message, text = waiting
+        if record.physical_offset in self._uncounted:
+            self._uncounted.discard(record.physical_offset)
+            self._count_out(text, 1 if is_deletion(text) else -1)
         if recalls.take(text):
             return True
         if not (record.rolls or self._is_early(text, time)):
@@ -390,26 +393,6 @@ class TimerService:
             return False
         self._count_out(text, -1 if is_deletion(text) else 1)
         return True
-
-    async def _read_all(self, records: list[TimerRecord]) -> list[Found | None]:
-        """The messages of records; what is not in memory is read in a thread."""
-        store = self._store
-        data = [
-            store.record_nowait(record.physical_offset, record.message_size) for record in records
-        ]
-        cold = [index for index, record in enumerate(data) if record is None]
-        if cold:
-            places = [
-                (records[index].physical_offset, records[index].message_size) for index in cold
-            ]
-            with store.reading(min(places)[0]):
-                read = await store.files.run(lambda: [store.record_at(*place) for place in places])
-            for index, record in zip(cold, read, strict=True):
-                data[index] = record
-        return [
-            self._decoded(record.physical_offset, found)
-            for record, found in zip(records, data, strict=True)
-        ]
 
     def _is_early(self, text: str, time: int) -> bool:
         """Whether a message is in a slot before its own; it gets another turn.
@@ -518,11 +501,14 @@ class TimerService:
         if flush is None:
             return
         pages = timers.wheel.take_dirty()
+        doubtful = True
         try:
             timers.log.write_out()
             target, sync_log = timers.log.prepare_sync()
             wheel = timers.wheel.write_pages(pages) if pages else None
-            await self._store.flush_log(flush.log_position)
+            doubtful = False
+            await self._store.secure(flush.log_position, replicated=not self._closed)
+            doubtful = True
             flush.checkpoint.log_flushed = target
 
             def sync() -> None:
@@ -535,7 +521,7 @@ class TimerService:
             await files.run(sync)
         except BaseException:
             timers.wheel.give_back(pages)
-            timers.log.doubtful = True
+            timers.log.doubtful = timers.log.doubtful or doubtful
             raise
         timers.log.synced = target
         timers.checkpoint = flush.checkpoint

@@ -33,20 +33,21 @@ from rocketmq_sdk.broker_embedded.timers.record import (
     TimerRecord,
     encode_timer_record,
 )
+from rocketmq_sdk.broker_embedded.timers.slot_walk import SlotWalk
+from rocketmq_sdk.broker_embedded.timers.wheel import PATH as WHEEL_PATH
 from rocketmq_sdk.broker_embedded.timers.wheel import SLOTS, TimerWheel
-from rocketmq_sdk.errors import ProtocolError
+from rocketmq_sdk.errors import ProtocolError, StoreCorruptError, StoreError
 from rocketmq_sdk.model.properties import REAL_TOPIC, UNIQ_KEY, property_in_text
 from rocketmq_sdk.names import TIMER_TOPIC, java_hash
 from rocketmq_sdk.protocol.message_codec import decode_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.clock import Clock
 
 _log = logging.getLogger(__name__)
+_LOAD_TRIES: Final = 3
 _SPARE_SLOTS: Final = 60
 _ROLL_MARGIN: Final = 3
 _LONGEST_WINDOW: Final = SLOTS // 2 - _SPARE_SLOTS
@@ -183,32 +184,63 @@ class TimerStore:
             magic |= MAGIC_ROLL
             time = now + self._turn(out_ms - now) * precision
         occupant = self.wheel.occupant(time)
-        known = occupant is not None and occupant.time == time and time in self._waiting
-        if (
-            not known
-            and occupant is not None
+        if occupant is not None and occupant.time != time and occupant.time in self._waiting:
+            return Entry.BLOCKED
+        real_topic = property_in_text(text, REAL_TOPIC) or ""
+        change = -1 if deletes else 1
+        self._put_into(time, now, magic, physical_offset, size, _topic_hash(real_topic), change)
+        self.metrics.add(real_topic, change, now_ms)
+        return Entry.ENTERED
+
+    def enter_later(self, record: TimerRecord, when_ms: int) -> None:
+        """Put a message that cannot be read now into a later slot.
+
+        There it is looked at again: it goes to its topic, or to its own slot when that
+        is later still. `record` tells what is known of it.
+        """
+        now, precision = self.write_time, self.precision_ms
+        time = max(when_ms - when_ms % precision, now)
+        while (
+            (occupant := self.wheel.occupant(time)) is not None
             and occupant.time != time
             and occupant.time in self._waiting
         ):
-            return Entry.BLOCKED
-        real_topic = property_in_text(text, REAL_TOPIC) or ""
-        previous, first, count = (
-            (occupant.last, occupant.first, occupant.number)
-            if known and occupant is not None
-            else (NO_POSITION, NO_POSITION, 0)
+            time += precision
+        change = -1 if record.magic & MAGIC_DELETE else 1
+        self._put_into(
+            time,
+            now,
+            record.magic,
+            record.physical_offset,
+            record.message_size,
+            record.topic_hash,
+            change,
         )
-        record = encode_timer_record(
-            previous, magic, now, time - now, physical_offset, size, _topic_hash(real_topic)
+
+    def _put_into(
+        self,
+        time: int,
+        now: int,
+        magic: int,
+        physical_offset: int,
+        size: int,
+        topic_hash: int,
+        change: int,
+    ) -> None:
+        """Append a record to the chain of a slot, which is free or in use now."""
+        occupant = self.wheel.occupant(time)
+        previous, first, count = NO_POSITION, NO_POSITION, 0
+        known = occupant is not None and occupant.time == time and time in self._waiting
+        if known and occupant is not None:
+            previous, first, count = occupant.last, occupant.first, occupant.number
+        position = self.log.append(
+            encode_timer_record(previous, magic, now, time - now, physical_offset, size, topic_hash)
         )
-        position = self.log.append(record)
-        change = -1 if deletes else 1
         self.wheel.put(time, position if first == NO_POSITION else first, position, count + change)
         self.pending_count += change
-        self.metrics.add(real_topic, change, now_ms)
         if not known:
             self._waiting.add(time)
             heapq.heappush(self._slots, time)
-        return Entry.ENTERED
 
     def _is_done(self, queue_offset: int, out_ms: int, text: str, stored_ms: int) -> bool:
         """Whether a message seen again was delivered or is left to `take_put_off`.
@@ -253,20 +285,15 @@ class TimerStore:
 
     # --- leaving
 
-    def chain(self, time: int) -> Iterator[tuple[int, TimerRecord]]:
-        """The records of a slot with their positions, last one first.
+    def belongs(self, record: TimerRecord, time: int) -> bool:
+        """Whether a record is one of the slot of a time."""
+        return record.slot_time // self.precision_ms == time // self.precision_ms
 
-        Ends where the chain is broken.
-        """
+    def walk(self, time: int) -> SlotWalk:
+        """A walk through the records of a slot, last one first."""
         slot = self.wheel.get(time)
-        position = NO_POSITION if slot is None else slot.last
-        while position != NO_POSITION:
-            record = self.log.record(position)
-            if record is None or record.slot_time // self.precision_ms != time // self.precision_ms:
-                _log.error("the chain of the timer slot %d is broken at %d", time, position)
-                return
-            yield position, record
-            position = record.previous
+        last = NO_POSITION if slot is None else slot.last
+        return SlotWalk(self.log, self._files, last, lambda record: self.belongs(record, time))
 
     def finish(self, time: int) -> None:
         """Note that all messages of the earliest slot were delivered."""
@@ -337,9 +364,37 @@ class TimerStore:
     def load(self) -> None:
         """Load the files and make them agree.
 
-        Raises `StoreCorruptError` when a file is corrupt, and `StoreError`.
+        A wheel or a log that cannot be read is made again from the timer topic. Raises
+        `StoreCorruptError` when a file is corrupt, and `StoreError`.
         """
-        self.checkpoint = checkpoint = read_checkpoint(self._files)
+        self.checkpoint = read_checkpoint(self._files)
+        for _ in range(_LOAD_TRIES):
+            try:
+                self._load()
+            except StoreCorruptError:
+                raise
+            except StoreError as error:
+                problem = error
+                self._forget_loaded()
+            else:
+                return
+        _log.error("wheel and timer log are made again from %s: %s", TIMER_TOPIC, problem)
+        self.log.chain.load(mend=True)
+        self.log.chain.remove_all()
+        self._files.remove(WHEEL_PATH)
+        self._load()
+
+    def _forget_loaded(self) -> None:
+        """Be as before `load`."""
+        self.log.close()
+        self.log = TimerLog(self._files, self.log.file_size)
+        self.wheel = TimerWheel(self._files, self.precision_ms)
+        self._waiting.clear()
+        self._slots.clear()
+        self.pending_count = 0
+
+    def _load(self) -> None:
+        checkpoint = self.checkpoint
         self.log.chain.load(mend=True)
         found_wheel = self.wheel.load()
         least, most = self._store.min_offset(TIMER_TOPIC, 0), self._store.max_offset(TIMER_TOPIC, 0)
@@ -392,11 +447,14 @@ class TimerStore:
         """
         if record.physical_offset < self._store.min_physical_offset:
             return True
-        if self._queue_offset(record) is None:
-            return False
-        data = self._store.record_at(record.physical_offset, record.message_size)
-        assert data is not None
-        return record.topic_hash == java_hash(
+        try:
+            if self._queue_offset(record) is None:
+                return False
+            data = self._store.record_at(record.physical_offset, record.message_size)
+        except StoreError as error:
+            _log.warning("a timer is taken for sound: %s", error)
+            return True
+        return data is not None and record.topic_hash == java_hash(
             property_in_text(properties_of(data), REAL_TOPIC) or ""
         )
 
@@ -429,8 +487,24 @@ class TimerStore:
             key=lambda record: record.physical_offset,
             default=None,
         )
-        offset = None if last is None else self._queue_offset(last)
+        try:
+            offset = None if last is None else self._queue_offset(last)
+        except StoreError:
+            assert last is not None
+            offset = self._offset_of(last.physical_offset)
         return 0 if offset is None else offset + 1
+
+    def _offset_of(self, physical_offset: int) -> int:
+        """The offset of the message at a position, by the queue alone."""
+        low, high = self._store.min_offset(TIMER_TOPIC, 0), self._store.max_offset(TIMER_TOPIC, 0)
+        while low < high:
+            middle = (low + high) // 2
+            unit = self._store.queue_unit(TIMER_TOPIC, 0, middle)
+            if unit is not None and unit[0] < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def _catch_up(self, fresh: list[tuple[int, TimerRecord]], read_time: int) -> bool:
         """Add the records that the wheel on disk may lack.

@@ -22,7 +22,6 @@ from rocketmq_sdk.broker_embedded.timers.log import DIRECTORY
 from rocketmq_sdk.broker_embedded.timers.record import RECORD, RECORD_SIZE
 from rocketmq_sdk.broker_embedded.timers.wheel import PATH as WHEEL
 from rocketmq_sdk.clock import TrioClock
-from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.names import TIMER_TOPIC
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
@@ -273,22 +272,3 @@ async def test_a_full_memory_delays_timers_and_loses_none(autojump_clock: MockCl
             files.limit_bytes = 1 << 30
             await trio.sleep(2)
             assert [moment for moment, _time in bodies_and_times(broker)] == moments
-
-
-async def test_a_disk_that_can_not_be_read_for_a_while_delays_timers(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with trio.fail_after(1000):
-        async with open_watched() as (broker, peer, _deliveries):
-            moments = await send_timers(broker, peer, 2, 3)
-            store, read = broker.store, broker.store.record_nowait
-            monkeypatch.setattr(store, "record_nowait", _fail)
-            await trio.sleep(10)
-            assert bodies_and_times(broker) == []
-            monkeypatch.setattr(store, "record_nowait", read)
-            await trio.sleep(1)
-            assert [moment for moment, _time in bodies_and_times(broker)] == moments
-
-
-def _fail(_position: int, _size: int) -> bytes | None:
-    raise StoreError("input/output error")

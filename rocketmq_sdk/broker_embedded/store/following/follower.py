@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 AHEAD: Final = 64
 """How many messages are read together."""
 _AHEAD_BYTES: Final = 1024 * 1024
+_PROBE_SECONDS: Final = 1.0
+_MOST_TOLD: Final = 10
 
 
 class Followed(NamedTuple):
@@ -47,7 +49,16 @@ class Followed(NamedTuple):
 class Follower:
     """Reads for one service; `name` is what logs and statistics call that."""
 
-    __slots__ = ("_clock", "_reader", "_set_aside", "_tries", "_waiting", "name")
+    __slots__ = (
+        "_answers",
+        "_clock",
+        "_probed_at",
+        "_reader",
+        "_set_aside",
+        "_tries",
+        "_waiting",
+        "name",
+    )
 
     def __init__(
         self, name: str, reader: RecordReader, set_aside: UnreadableRecords, clock: Clock
@@ -58,10 +69,19 @@ class Follower:
         self._clock = clock
         self._tries = Tries()
         self._waiting: dict[Place, str] = {}
+        self._answers, self._probed_at = True, -_PROBE_SECONDS
+
+    def __len__(self) -> int:
+        """How many messages cannot be read now."""
+        return len(self._waiting)
 
     def __iter__(self) -> Iterator[str]:
         """What cannot be read now and is tried again, in words."""
-        return (f"{place}: {error}" for place, error in list(self._waiting.items()))
+        waiting = list(self._waiting.items())
+        told = [f"{place}: {error}" for place, error in waiting[:_MOST_TOLD]]
+        if len(waiting) > _MOST_TOLD:
+            told.append(f"{len(waiting) - _MOST_TOLD} more messages cannot be read")
+        return iter(told)
 
     # --- reading
 
@@ -115,15 +135,25 @@ class Follower:
         """Seconds until a message that could not be read may be tried again."""
         return self._tries.left(place, self._clock.monotonic()) if self._waiting else 0.0
 
+    def waits(self, place: Place) -> bool:
+        """Whether a message could not be read and is to be tried again."""
+        return place in self._waiting
+
+    async def disk_answers(self, place: Place) -> bool:
+        """Whether other parts of the log can be read; asked at most once a second."""
+        now = self._clock.monotonic()
+        if now - self._probed_at >= _PROBE_SECONDS:
+            self._answers = await self._reader.disk_answers(place.position, place.size)
+            self._probed_at = now
+        return self._answers
+
     async def failed(self, place: Place, error: StoreError) -> float | None:
         """A message could not be read; returns the seconds until the next try.
 
         None when it was tried often enough: it is set aside and must not be tried any
         more. Nothing is set aside while the disk gives nothing at all.
         """
-        answers = not self._tries.is_last(place) or await self._reader.disk_answers(
-            place.position, place.size
-        )
+        answers = not self._tries.is_last(place) or await self.disk_answers(place)
         delay = self._tries.failed(place, self._clock.monotonic(), disk_answers=answers)
         if delay is None:
             self.give_up(place, str(error))

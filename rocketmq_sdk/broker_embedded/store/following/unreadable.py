@@ -44,7 +44,7 @@ class Place:
         message = (
             f"message {self.offset} of queue {self.queue_id} of {self.topic}"
             if self.offset != UNKNOWN
-            else "the message"
+            else f"a message of {self.topic}"
         )
         return message if self.position == UNKNOWN else f"{message} at {self.position}"
 

@@ -187,14 +187,6 @@ class ReadableStore:
         data = log.read(physical_offset, size)
         return None if data is None else bytes(data)
 
-    def record_nowait(self, physical_offset: int, size: int) -> bytes | None:
-        """`record_at`, but also None when the bytes would come from the disk."""
-        log = self._log
-        if size <= 0 or not log.min_position <= physical_offset <= log.position - size:
-            return None
-        data = log.read_nowait(physical_offset, size)
-        return None if data is None else bytes(data)
-
     async def query(
         self,
         topic: str,
