@@ -2,15 +2,15 @@
 
 Each broker has a line of its own, so that a slow or unreachable one holds up no other.
 While a request to a broker is under way, further receipts gather for its next one. A
-failed acknowledgement is not repeated: its message comes again
-(`ConsumeMessagePopConcurrentlyService` of Apache RocketMQ 5.4.0 does the same, with one
-request for each message).
+failed acknowledgement is repeated while its receipt is good; after that its message
+comes again (`ConsumeMessagePopConcurrentlyService` of Apache RocketMQ 5.4.0 sends one
+request for each message, and repeats none).
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.pop.receipt import Receipt
 
 logger = logging.getLogger("rocketmq_sdk.consumer")
+
+RETRY_PAUSE: Final = 1.0
+"""Seconds until acknowledgements that have failed are sent again."""
 
 
 class _Line:
@@ -92,26 +95,33 @@ class Acknowledgements:
         while True:
             await line.due.wait()
             line.due = trio.Event()
-            await self._send(line)
+            if not await self._send(line):
+                await trio.sleep(RETRY_PAUSE)
+                line.due.set()
 
-    async def _send(self, line: _Line) -> None:
+    async def _send(self, line: _Line) -> bool:
+        """Send what has gathered; returns whether nothing is left to be sent again."""
         async with line.sending:
             gathered, line.receipts = line.receipts, []
             receipts = [
                 receipt for receipt in gathered if receipt.is_good
             ]  # while the line was held up, others may have got the messages
             if not receipts:
-                return
+                return True
             entries = [(receipt.topic, self._group, receipt.handle) for receipt in receipts]
             try:
                 await batch_ack_messages(self._client, line.broker_name, entries)
             except RocketMQError as error:
+                line.receipts[:0] = receipts
                 logger.info(
-                    "group %s: %d acknowledgements failed, their messages come again: %s",
+                    "group %s: %d acknowledgements at broker %s failed; they are sent again as "
+                    "long as their messages are invisible: %s",
                     self._group,
                     len(receipts),
+                    line.broker_name,
                     error,
                 )
-            else:
-                for receipt in receipts:
-                    receipt.acknowledged()
+                return False
+            for receipt in receipts:
+                receipt.acknowledged()
+            return True

@@ -227,6 +227,7 @@ class SimpleConsumer(RunsOnce):
     ) -> AsyncIterator[PoppedMessage]:
         """Keep a message invisible while the block runs, and acknowledge it at the end.
 
+        An acknowledgement that fails is repeated as long as the message is invisible.
         It is not acknowledged when the block has done so. Whenever the time is nearly
         over it is extended to `invisible_duration` (by default that of the settings),
         for at most `processing_limit`. When the block raises, the message is not
@@ -246,16 +247,18 @@ class SimpleConsumer(RunsOnce):
         self._member.check(message)
         extended = self._member.renewals.add(message, seconds, self.config.processing_limit)
         try:
-            yield message
-        except Exception:
-            extended.ended = True
-            if message.receipt is extended.known:  # else the program has chosen when it comes again
-                await self._member.give_up(message)
-            raise
+            try:
+                yield message
+            except Exception:
+                extended.ended = True
+                # Otherwise the program has chosen when it comes again.
+                if message.receipt is extended.known:
+                    await self._member.give_up(message)
+                raise
+            if message.receipt.state is not State.COMMIT:
+                await self._member.ack_in_time(message)
         finally:
             extended.ended = True
-        if message.receipt.state is not State.COMMIT:
-            await self._member.ack(message)
 
 
 class ReceivedMessages:

@@ -48,6 +48,8 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 RECEIVE_MARGIN: Final = 10.0
 """Seconds for an answer to a pop, beyond the time for which the broker may hold it."""
 
+ACK_RETRY_PAUSE: Final = 1.0
+"""Seconds until a failed acknowledgement is sent again."""
 GIVE_UP_LIMIT: Final = 2.0
 """The most seconds that a failure of the program is delayed to tell the broker."""
 
@@ -304,6 +306,27 @@ class SimpleMember(Membership):
             receipt.busy = None
             busy.set()
         self._counters_of(receipt.topic).consumed += 1
+
+    async def ack_in_time(self, message: PoppedMessage) -> None:
+        """Acknowledge a message, again and again as long as its receipt is good.
+
+        Raises the last error when that ends, or at once one that repeating cannot mend.
+        """
+        while True:
+            try:
+                await self.ack(message)
+                return
+            except RocketMQError as error:
+                rest = message.receipt.expires_at - trio.current_time()
+                if not error.retryable or rest <= ACK_RETRY_PAUSE:
+                    raise
+                logger.info(
+                    "group %s: message %s could not be acknowledged, to be tried again: %s",
+                    self._group,
+                    message.message_id,
+                    error,
+                )
+            await trio.sleep(ACK_RETRY_PAUSE)
 
     async def batch_ack(self, targets: Sequence[PoppedMessage | Receipt]) -> None:
         """Acknowledge messages; all brokers are tried.

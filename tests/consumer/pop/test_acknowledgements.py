@@ -108,3 +108,22 @@ async def test_the_last_acknowledgements_go_to_all_brokers_at_once(
     assert sorted(name for _at, name, _count in brokers.answered) == ["a", "b", "c"]
     await acks.flush()
     assert len(brokers.answered) == 3
+
+
+async def test_what_a_broker_could_not_take_is_acknowledged_when_it_is_back(
+    autojump_clock: MockClock,
+) -> None:
+    brokers = Brokers()
+    # Nothing else of a client is used.
+    acks = Acknowledgements(brokers, "billing")  # type: ignore[arg-type]
+    early, late = receipt("a", 0), receipt("a", 1)
+    early.expires_at = trio.current_time() + 5
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(acks.run)
+        acks.extend([early, late])
+        await trio.sleep(10)
+        brokers.seconds["a"] = 0.1
+        await trio.sleep(2)
+        assert [count for _at, _name, count in brokers.answered] == [1]
+        assert (early.state is State.COMMIT, late.state is State.COMMIT) == (False, True)
+        nursery.cancel_scope.cancel()

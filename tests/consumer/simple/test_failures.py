@@ -11,8 +11,9 @@ import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.api.groups import update_group
-from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import (
+    BrokerError,
     ConfigurationError,
     ReceiptHandleError,
 )
@@ -233,3 +234,43 @@ async def test_extensions_end_at_their_limit_and_go_on_behind_errors(
             assert 300 < message.receipt.expires_at - began < 340
             [again] = await receive(consumer, 1)
             assert again.body == message.body
+
+
+async def test_a_processed_message_is_acknowledged_when_the_broker_takes_it_again(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 1)
+        async with consumer_of(broker) as consumer:
+            [message] = await receive(consumer, 1, 20)
+            refusals = intercept(
+                broker, RequestCode.ACK_MESSAGE, by=refused(ResponseCode.SYSTEM_BUSY)
+            )
+
+            async def processed() -> None:
+                async with consumer.processing(message, invisible_duration=20):
+                    pass
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(processed)
+                await trio.sleep(60)  # three times the invisible duration, which is extended
+                assert len(refusals.requests) > 10
+                refusals.restore()
+            assert consumer.statistics().consumed == 1
+            assert await consumer.receive(32, 10, await_duration=60) == []
+
+
+async def test_a_message_whose_acknowledgement_is_refused_for_good_raises_at_once(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 1)
+        async with consumer_of(broker) as consumer:
+            [message] = await receive(consumer, 1, 20)
+            refusals = intercept(
+                broker, RequestCode.ACK_MESSAGE, by=refused(ResponseCode.MESSAGE_ILLEGAL)
+            )
+            with pytest.raises(BrokerError):
+                async with consumer.processing(message):
+                    pass
+            assert len(refusals.requests) == 1
