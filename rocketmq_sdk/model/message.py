@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -9,7 +10,7 @@ from typing import Final
 
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model import properties as names
-from rocketmq_sdk.model.properties import decode_properties
+from rocketmq_sdk.model.properties import decode_properties, encode_properties
 
 _NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 _MAX_FLAG: Final = 2**31 - 1
@@ -264,6 +265,9 @@ class ReceivedMessage:
     broker and physical offset. `reconsume_times` counts earlier failed deliveries to
     this group. `topic` is the topic the user subscribed to, also for a message that
     comes from the group's retry topic.
+
+    Consumers make these. Make one yourself to test a listener without any broker:
+    `ReceivedMessage("orders", b"42 bananas", reconsume_times=3)`.
     """
 
     __slots__ = (
@@ -305,6 +309,56 @@ class ReceivedMessage:
     store_size: int
     _properties_raw: bytes
     _properties: dict[str, str] | None
+
+    # Decoders do not pass here.
+    def __init__(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: str | Iterable[str] = (),
+        sharding_key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        message_id: str | None = None,
+        broker_name: str = "broker-a",
+        queue_id: int = 0,
+        offset: int = 0,
+        reconsume_times: int = 0,
+        born_time: datetime | int = 0,
+        store_time: datetime | int = 0,
+    ) -> None:
+        """A message as if a broker had stored it.
+
+        `properties` may have system properties too, such as RETRY_TOPIC. Messages with
+        different offsets have different ids unless a `message_id` is given. Times are
+        aware datetimes or epoch milliseconds. Raises `ConfigurationError` for what no
+        message can have.
+        """
+        found = {}
+        for name, value in (
+            *(properties or {}).items(),
+            (names.TAGS, tags),
+            (names.KEYS, " ".join(_as_keys(keys)) or None),
+            (names.SHARDING_KEY, sharding_key),
+            (names.UNIQ_KEY, message_id),
+        ):
+            if value is not None:
+                _check_separators(f"the property {name!r},", value)
+                found[name] = value
+        if type(topic) is not str:
+            raise ConfigurationError(f"the topic is {topic!r}, which is no text")
+        self.topic, self.body = topic, _as_bytes(body)
+        self.broker_name, self.queue_id = broker_name, queue_id
+        self.offset = self.commit_log_offset = offset
+        self.body_crc = zlib.crc32(self.body) & _MAX_FLAG
+        self.flag = self.sys_flag = self.prepared_transaction_offset = self.store_size = 0
+        self.born_timestamp = epoch_milliseconds(born_time)
+        self.store_timestamp = epoch_milliseconds(store_time)
+        self.born_host = self.store_host = bytes(8)
+        self.reconsume_times = reconsume_times
+        self._properties = found
+        self._properties_raw = encode_properties(found).encode("utf-8", "replace")
 
     @property
     def properties(self) -> dict[str, str]:

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from rocketmq_sdk.consumer.pop.receipt import PoppedMessage
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.message import Message, ReceivedMessage, epoch_milliseconds
 from rocketmq_sdk.model.properties import RESERVED_NAMES, decode_properties, encode_properties
 from rocketmq_sdk.model.route import pack_host
+from rocketmq_sdk.protocol.message_codec import decode_message
+from support.consuming import stored
 
 
 def test_all_arguments_are_kept_and_written() -> None:
@@ -228,3 +231,62 @@ def test_received_times_and_text() -> None:
 def test_arguments_of_the_wrong_kind_are_named(arguments: dict[str, object], named: str) -> None:
     with pytest.raises(ConfigurationError, match=named):
         Message(**{"topic": "t", "body": b"x", **arguments})  # type: ignore[arg-type]
+
+
+def test_a_received_message_can_be_made_for_a_unit_test() -> None:
+    moment = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    message = ReceivedMessage(
+        "orders",
+        b"42",
+        tags="fruit",
+        keys=["a", "b"],
+        sharding_key="s",
+        properties={"colour": "blue", "RETRY_TOPIC": "other"},
+        message_id="ID",
+        queue_id=3,
+        offset=7,
+        reconsume_times=2,
+        born_time=moment,
+        store_time=1000,
+    )
+    assert (message.topic, message.body, message.tags, message.keys) == (
+        "orders",
+        b"42",
+        "fruit",
+        ("a", "b"),
+    )
+    assert message.properties["RETRY_TOPIC"] == "other"
+    assert decode_properties(message.properties_bytes.decode()) == message.properties
+    assert (message.message_id, message.sharding_key, message.priority) == ("ID", "s", None)
+    assert (message.queue_id, message.offset, message.reconsume_times) == (3, 7, 2)
+    assert message.born_time == moment
+    assert message.store_timestamp == 1000
+    assert "orders" in repr(message)
+
+
+def test_made_messages_are_distinct_and_have_every_field() -> None:
+    one, other = ReceivedMessage("t", b"x", offset=1), ReceivedMessage("t", b"x", offset=2)
+    assert one.message_id != other.message_id
+    decoded = decode_message(stored(1, b"x"))
+    for name in ReceivedMessage.__slots__:
+        assert isinstance(getattr(one, name), type(getattr(decoded, name)) | dict)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((5, b"x"), "topic is 5"),
+        (("t", "text"), "body"),
+        (("t", b"x", {"tags": "a\x01b"}), "separate properties"),
+        (("t", b"x", {"born_time": 1.5}), "no point in time"),
+    ],
+)
+def test_what_no_message_can_have_is_refused(arguments: tuple[Any, ...], text: str) -> None:
+    topic, body, *more = arguments
+    with pytest.raises(ConfigurationError, match=text):
+        ReceivedMessage(topic, body, **(more[0] if more else {}))
+
+
+def test_a_popped_message_cannot_be_made() -> None:
+    with pytest.raises(ConfigurationError, match="make a ReceivedMessage"):
+        PoppedMessage("t", b"x")

@@ -121,6 +121,14 @@ class PoppedMessage(ReceivedMessage):
 
     _receipt: Receipt
 
+    # Decoders do not pass here.
+    def __init__(self, *_arguments: object, **_more: object) -> None:
+        """Raise `ConfigurationError`: only a broker gives receipts."""
+        raise ConfigurationError(
+            "a popped message comes from a broker, with a receipt; to test code without one, make "
+            "a ReceivedMessage, or receive from an EmbeddedBroker in memory"
+        )
+
     @property
     def receipt(self) -> Receipt:
         """The receipt that is valid now."""
