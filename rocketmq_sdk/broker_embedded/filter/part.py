@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
+    from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 
 _SAVE_INTERVAL_MS: Final = 10_000
 
@@ -21,7 +23,7 @@ _SAVE_INTERVAL_MS: Final = 10_000
 class FilterPart(Part):
     """The expressions of all groups, and the filters made from subscriptions."""
 
-    __slots__ = ("_config", "expressions", "subscriptions")
+    __slots__ = ("_config", "_store", "expressions", "subscriptions")
 
     def __init__(self, core: Core) -> None:
         config = core.config.current
@@ -35,8 +37,13 @@ class FilterPart(Part):
         """The SQL92 expressions that groups subscribe with."""
         self.subscriptions = SubscriptionFilters(self.expressions, core.config, core.clock)
         """Makes the filter of a subscription."""
-        if config.enable_calc_filter_bit_map:
-            core.store.calculate_bit_maps(self.expressions.bit_map)
+        self._store: MessageStore = core.store
+        self._calculate_bit_maps(config)
+        core.config.on_change.append(lambda _before, now: self._calculate_bit_maps(now))
+
+    def _calculate_bit_maps(self, config: BrokerConfig) -> None:
+        wanted = config.enable_calc_filter_bit_map
+        self._store.calculate_bit_maps(self.expressions.bit_map if wanted else None)
 
     def saved_tables(self) -> Iterable[SavedTable]:
         """The expressions."""

@@ -25,7 +25,7 @@ from rocketmq_sdk.broker_embedded.settings.apache_names import (
     settings_of,
 )
 from rocketmq_sdk.broker_embedded.settings.changes import check_kept
-from rocketmq_sdk.broker_embedded.settings.known_settings import KNOWN_SETTINGS, REFUSALS
+from rocketmq_sdk.broker_embedded.settings.known_settings import REFUSALS, WITHOUT_EFFECT
 from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties, write_properties
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.errors import ConfigurationError
@@ -65,6 +65,8 @@ _READ_AT_THE_START: Final = frozenset(
         "reviveQueueNum",
         "consumerOffsetUpdateVersionStep",
         "delayOffsetUpdateVersionStep",
+        "expectConsumerNumUseFilter",
+        "maxErrorRateOfBloomFilter",
     }
 )
 _OF_RETENTION: Final = frozenset(
@@ -221,6 +223,11 @@ class BrokerConfig:
     """Whether retries are filtered by the expression of their original topic."""
     filter_data_clean_time_span: int = _integer(24 * 3600 * 1000, 1)
     max_error_rate_of_bloom_filter: int = _integer(20, 1, 99)
+    """Percent of false hits accepted in those bit maps, for this many groups.
+
+    The number is the next setting. Both give the size of the maps, so they are read at
+    the start.
+    """
     expect_consumer_num_use_filter: int = _integer(32, 1)
     start_accept_send_request_time_stamp: int = _integer(0)
 
@@ -303,15 +310,15 @@ class BrokerConfig:
         warnings: list[str] = []
         for name, text in texts.items():
             refusal = REFUSALS.get(name)
-            if refusal is not None and refusal.applies(text):
+            if refusal is not None and refusal.applies(text, texts):
                 raise ConfigurationError(f"{name}={text} {refusal.reason}")
             if name in own or name in store:
                 continue
             kept[name] = text
-            if name not in KNOWN_SETTINGS:
-                warnings.append(f"the setting {name} is unknown; it is kept and has no effect")
+            if (reason := WITHOUT_EFFECT.get(name)) is not None:
+                warnings.append(f"the setting {name} has no effect in this broker: {reason}")
             elif refusal is None:
-                warnings.append(f"the setting {name} has no effect in this broker")
+                warnings.append(f"the setting {name} is unknown; it is kept and has no effect")
         changed_store = evolve_settings(
             self.store, {name: text for name, text in texts.items() if name in store}
         )

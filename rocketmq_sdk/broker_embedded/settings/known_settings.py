@@ -1,8 +1,10 @@
-"""All setting names of Apache's 5.4.0 broker, and the settings refused here.
+"""What becomes of Apache's settings that are no attributes of ours, and why.
 
-The names come from a 5.4.0 broker's own answer to GET_BROKER_CONFIG, with the few that
-it keeps to itself added. A name that is in this list and is no attribute of
-`BrokerConfig` or `StoreConfig` is known without effect.
+Each setting that Apache's brokers 5.4.0 and 5.5.0 name in their answers to
+GET_BROKER_CONFIG, and the few that they keep to themselves, is one of three: an
+attribute of `BrokerConfig` or `StoreConfig`, which works; refused when it asks for what
+this broker does not do; or without effect, because the thing that it tunes does not
+exist here or works so anyway.
 """
 
 from __future__ import annotations
@@ -10,177 +12,210 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-_NAMES: Final = """
-    accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio accountStatsEnable
-    accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity
-    aclCacheMaxNum aclEnable adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity
-    allAckInSyncStateSet allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync
-    appendTopicForTimerDeleteKey asyncLearner asyncSendEnable authConfigPath
-    authenticationEnabled authenticationMetadataProvider authenticationProvider
-    authenticationStrategy authenticationWhitelist authorizationEnabled
-    authorizationMetadataProvider authorizationProvider authorizationStrategy
-    authorizationWhitelist autoCreateSubscriptionGroup autoCreateTopicEnable
-    autoDeleteUnusedStats autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums
-    bindAddress bitMapLengthConsumeQueueExt bottomMostCompressionTypeForConsumeQueueStore
-    broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond brokerClusterName
-    brokerConfigPath brokerConfigPaths brokerElectionPriority brokerFastFailureEnable
-    brokerHeartbeatInterval brokerIP1 brokerIP2 brokerId brokerName brokerNotActiveTimeoutMillis
-    brokerPermission brokerRole brokerTopicEnable cgColdReadThreshold channelExpiredTimeout
-    channelNotActiveInterval checkCRCOnRecover checkSyncStateSetPeriod cleanFileForciblyEnable
-    cleanOfflineBrokerInterval cleanResourceInterval cleanRocksDBDirtyCQIntervalMin
-    cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue
-    clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout
-    clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity clientOnewaySemaphoreValue
-    clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
-    clientWorkerThreads clusterTopicEnable coldCtrStrategyEnable coldDataFlowControlEnable
-    coldDataScanEnable combineAssignOffsetCQType combineCQEnableCheckSelf
-    combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType
-    commercialBaseCount commercialSizePerMsg commitCommitLogLeastPages
-    commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval
-    commitLogRecoverMaxNum commitLogStorePath commitLogSwapMapInterval
-    commitLogSwapMapReserveFileNum compactionCqMappedFileSize compactionMappedFileSize
-    compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv compressedRegister
-    configBlackList configManagerVersion connectTimeoutMillis consumerFallbehindThreshold
-    consumerManageThreadPoolNums consumerManagerThreadPoolQueueCapacity
-    consumerOffsetUpdateVersionStep controllerAddr controllerHeartBeatTimeoutMills
-    correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval dLegerGroup
-    dLegerPeers dLegerSelfId dataReadAheadEnable debugLockEnable defaultMessageRequestMode
-    defaultPopShareQueueNum defaultQueryMaxNum defaultTopicQueueNums
-    delayOffsetUpdateVersionStep deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval
-    deleteFileBatchMax deleteWhen destroyMapedFileIntervalForcibly disableCallbackExecutor
-    disableConsumeIfConsumerReadSlowly disableNettyWorkerGroup disappearTimeAfterStart
-    diskFallRecorded diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio
-    diskSpaceWarningLevelRatio dispatchCqCacheNum dispatchCqThreads dispatchFromSenderThread
-    duplicationEnable enableAcceleratedRecovery enableAsyncReput enableAutoInSyncReplicas
-    enableBatchPush enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently
-    enableCalcFilterBitMap enableCleanExpiredOffset enableCompaction enableConnectionMetrics
-    enableConsumeQueueExt enableConsumerFilter enableControllerMode enableCreateSysGroup
-    enableDLegerCommitLog enableDetailStat enableFastChannelEventProcess enableLagAndDlqMetrics
-    enableLmq enableLmqStats enableLogConsumeQueueRepeatedlyBuildWhenRecover
-    enableMessageStoreMetrics enableMixedMessageType enableMultiDispatch
-    enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
-    enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
-    enablePopMessageThreshold enablePopMetrics enablePropertyFilter enableReconnectForGoAway
-    enableRegisterProducer enableRemoteEscape enableRemotingMetrics enableRequestMetrics
-    enableRetryTopicV2 enableRocksDBLog enableRunningFlagsInFlush enableScheduleAsyncDeliver
-    enableScheduleMessageStats enableShutdownGracefully enableSingleTopicRegister
-    enableSkipLongAwaitingAck enableSlaveActingMaster enableSplitMetadata
-    enableSplitRegistration enableStatsMetrics enableTransactionMetrics enabledAppendPropCRC
-    endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation
-    expectConsumerNumUseFilter fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup
-    fetchNameSrvAddrByDnsLookup fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval
-    fileReservedTime filterDataCleanTimeSpan filterSupportRetry flushCommitLogLeastPages
-    flushCommitLogThoroughInterval flushCommitLogTimed flushConsumeQueueLeastPages
-    flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval
-    flushConsumerOffsetInterval flushDelayOffsetInterval flushDiskType flushIntervalCommitLog
-    flushIntervalConsumeQueue flushLeastPagesWhenWarmMapedFile forceRegister forceVerifyPropCRC
-    forwardTimeout globalColdReadThreshold haFlowControlEnable haHousekeepingInterval
-    haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup
-    haSendHeartbeatInterval haTransferBatchSize heartbeatThreadPoolNums
-    heartbeatThreadPoolQueueCapacity highSpeedMode inSyncReplicas indexFileReadEnable
-    indexFileWriteEnable indexRocksDBEnable initAuthenticationUser initPopOffsetByCheckMsgInMem
-    innerClientAuthenticationCredentials isBrokerContainer isInBrokerContainer
-    isScanAvailableNameSrv isolateLogEnable kvConfigPath listenPort litePullMessageEnable
-    litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity
-    loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums
-    loadBalanceThreadPoolQueueCapacity lockInStrictMode logicQueueForceSwapMapInterval
-    logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
-    logicalDiskSpaceCleanForciblyThreshold longPollingEnable mappedFileSizeCommitLog
-    mappedFileSizeConsumeQueue mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog
-    mappedFileSwapEnable mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests
-    maxBatchDeleteFilesNum maxChecksumRange maxConsumeQueueScan maxErrorRateOfBloomFilter
-    maxFilterMessageSize maxHaTransferByteInSecond maxHashSlotNum maxIndexNum
-    maxLmqConsumeQueueNum maxMessageSize maxMsgsNumBatch maxOffsetMapSize maxPopPollingSize
-    maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles maxRocksDBIndexQueryDays
-    maxSlaveResendLength maxStatsIdleTimeInMinutes maxTopicLength
-    maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
-    maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory memTableFlushIntervalMs
-    messageDelayLevel messageIndexEnable messageIndexSafe messageStorePlugIn
-    metricGrpcExporterIntervalInMills metricGrpcExporterTimeOutInMills
-    metricLoggingExporterIntervalInMills metricsExporterType metricsGrpcExporterHeader
-    metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
-    metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled minInSyncReplicas
-    msgTraceTopicName namesrvAddr notifyConsumerIdsChangedEnable offsetCheckInSlave
-    osPageCacheBusyTimeOutMills popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime
-    popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable
-    popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability
-    popFromRetryProbabilityForPriority popInflightMessageThreshold
-    popLongPollingForceNotifyInterval popPollingMapExpireTimeSeconds popPollingMapSize
-    popPollingSize popResponseReturnActualRetryTopic popReviveConcurrency
-    popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead printChannelGroups
-    printChannelGroupsMinNum priorityOrderAsc processReplyMessageThreadPoolNums
-    pullBatchMaxMessageCount pullMessageThreadPoolNums pullThreadPoolQueueCapacity
-    putConsumeQueueDataByFileChannel putMessageFutureThreadPoolNums putMessageTimeout
-    putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums
-    queryThreadPoolQueueCapacity readOnlyCommitLogStorePaths readUnCommitted
-    realTimeNotifyConsumerChange realTimePersistRocksDBConfig recallMessageEnable
-    recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums
-    redeleteHangedFileInterval regionId registerBrokerTimeoutMills registerNameServerPeriod
-    rejectPullConsumerEnable rejectTransactionMessage replicasPerDiskPartition
-    replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs
-    reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime rocketmqHome
-    rocksdbCQDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency
-    rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps
-    scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
-    searchBcqByCacheEnable sendHeartbeatTimeoutMillis sendMessageThreadPoolNums
-    sendThreadPoolQueueCapacity serverAsyncSemaphoreValue serverCallbackExecutorThreads
-    serverChannelMaxIdleTimeSeconds serverLoadBalancerEnable serverNettyWorkerGroupEnable
-    serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads
-    serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads
-    sharedByteBufferNum shortPollingTimeMills shutdownWaitTimeSeconds skipPreOnline
-    skipWhenCKRePutReachMaxTimes slaveReadEnable slaveTimeout socksProxyConfig
-    spinLockCollisionRetreatOptimalDegree splitMetadataSize splitRegistrationSize
-    startAcceptSendRequestTimeStamp statRocksDBCQIntervalSec storePathCommitLog storePathRootDir
-    storeReplyMessageEnable storeType subscriptionExpiredTimeout syncBrokerMemberGroupPeriod
-    syncBrokerMetadataPeriod syncControllerMetadataPeriod syncFlushTimeout syncFromLastFile
-    syncMasterFlushOffsetWhenStartup timerCheckMetricsWhen timerColdDataCheckIntervalMs
-    timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor
-    timerEnableRetryUntilSuccess timerFlushIntervalMs timerGetMessageThreadNum
-    timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs
-    timerProgressLogIntervalMs timerPutMessageThreadNum timerRecallToTimeWheelEnable
-    timerRecallToTimelineEnable timerRocksDBEnable timerRocksDBPrecisionMs
-    timerRocksDBRollIntervalHours timerRocksDBRollMaxTps timerRocksDBRollRangeHours
-    timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps timerRollWindowSlot timerSkipUnknownError
-    timerStopDequeue timerStopEnqueue timerWarmEnable timerWheelEnable timerWheelSnapshotFlush
-    timerWheelSnapshotIntervalMs topicQueueLockNum totalReplicas traceOn traceTopicEnable
-    transRocksDBEnable transWriteOriginTransHalfEnable transactionCheckInterval
-    transactionCheckMax transactionMetricFlushInterval transactionOpBatchInterval
-    transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap transientStorePoolEnable
-    transientStorePoolSize travelCqFileNumWhenGetMessage updateNameServerAddrPeriod useABSLock
-    useEpollNativeSelector usePIDColdCtrStrategy useReentrantLockWhenPutMessage
-    useSeparateRetryQueue useServerSideResetOffset useSingleRocksDBForAllConfigs
-    useStaticSubscription useTLS userCacheMaxNum validateSystemTopicWhenUpdateTopic
-    waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue
-    waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue
-    waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage wakeFlushWhenPutMessage
-    warmMapedFileEnable writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap
+_THREADS: Final = "requests are served by one loop, without pools of threads and their queues"
+_NETTY: Final = "there is no Netty; the limits of connections are this broker's own"
+_OF_CLIENTS: Final = "it belongs to the client inside Apache's broker"
+_PAGES: Final = "files are written through descriptors, not through mapped memory"
+_OF_ROCKSDB: Final = "it tunes RocksDB, which is not used"
+_OF_ACCESS: Final = "it belongs to access control, which is off"
+_OF_CONTROLLER: Final = "it belongs to controller mode or DLedger, which are off"
+_OF_METRICS: Final = "no metrics are exported; statistics and counters are served by requests"
+_OF_LITE: Final = "lite topics and light queues are not kept"
+_OF_COLD_DATA: Final = "cold data is read in threads and delays nobody"
+_OF_COMPACTION: Final = "compacted topics are refused one by one"
+_RECOVERY: Final = "recovery looks back as far as it must"
+_AT_ONCE: Final = "there is no such interval: what is due is done when it is due"
+_OF_LOGS: Final = "it chooses what Apache's broker writes to its own logs"
+_AS_TRUE: Final = "this broker always behaves so"
+_FIXED: Final = "the value is fixed here"
+_ALTERNATIVE: Final = "it chooses between ways of Apache's that have one result"
+_NO_POPPED_LIMIT: Final = "no number of popped messages is limited"
+
+_WITHOUT_EFFECT: Final = {
+    _THREADS: """
+        ackMessageThreadPoolNums ackThreadPoolQueueCapacity adminBrokerThreadPoolNums
+        adminBrokerThreadPoolQueueCapacity asyncSendEnable batchDispatchRequestThreadPoolNums
+        clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity
+        consumerManageThreadPoolNums consumerManagerThreadPoolQueueCapacity dispatchCqCacheNum
+        dispatchCqThreads dispatchFromSenderThread enableAsyncReput enableBatchPush
+        enableBuildConsumeQueueConcurrently enableFastChannelEventProcess
+        enableScheduleAsyncDeliver endTransactionPoolQueueCapacity endTransactionThreadPoolNums
+        heartbeatThreadPoolNums heartbeatThreadPoolQueueCapacity litePullMessageThreadPoolNums
+        litePullThreadPoolQueueCapacity loadBalanceProcessorThreadPoolNums
+        loadBalanceThreadPoolQueueCapacity maxAsyncPutMessageRequests popReviveConcurrency
+        processReplyMessageThreadPoolNums pullMessageThreadPoolNums pullThreadPoolQueueCapacity
+        putMessageFutureThreadPoolNums putMessageTimeout putMsgIndexHightWater
+        putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
+        recoverConcurrently recoverThreadPoolNums replyThreadPoolQueueCapacity
+        scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
+        sendMessageThreadPoolNums sendThreadPoolQueueCapacity
+        spinLockCollisionRetreatOptimalDegree timerEnableDisruptor timerGetMessageThreadNum
+        timerPutMessageThreadNum topicQueueLockNum transactionCheckRocksdbCoreThreads
+        transactionCheckRocksdbMaxThreads transactionCheckRocksdbQueueCapacity useABSLock
+        useReentrantLockWhenPutMessage
+        """,
+    _NETTY: """
+        bindAddress disableNettyWorkerGroup enableShutdownGracefully
+        serverAsyncSemaphoreValue serverCallbackExecutorThreads serverChannelMaxIdleTimeSeconds
+        serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
+        serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
+        serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads shutdownWaitTimeSeconds
+        transferMsgByHeap useEpollNativeSelector writeBufferHighWaterMark
+        writeBufferLowWaterMark
+        """,
+    _OF_CLIENTS: """
+        channelNotActiveInterval clientAsyncSemaphoreValue clientCallbackExecutorThreads
+        clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout clientOnewaySemaphoreValue
+        clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
+        clientWorkerThreads connectTimeoutMillis disableCallbackExecutor enableReconnectForGoAway
+        fetchNamesrvAddrInterval forwardTimeout isScanAvailableNameSrv
+        maxReconnectIntervalTimeSeconds updateNameServerAddrPeriod
+        """,
+    _PAGES: """
+        accessMessageInMemoryHotRatio cleanSwapedMapInterval commitCommitLogLeastPages
+        commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval
+        commitLogSwapMapInterval commitLogSwapMapReserveFileNum debugLockEnable
+        fastFailIfNoBufferInStorePool flushCommitLogTimed flushLeastPagesWhenWarmMapedFile
+        logicQueueForceSwapMapInterval logicQueueSwapMapInterval
+        logicQueueSwapMapReserveFileNum mappedFileSwapEnable osPageCacheBusyTimeOutMills
+        putConsumeQueueDataByFileChannel redeleteHangedFileInterval sharedByteBufferNum
+        timerWarmEnable transientStorePoolEnable transientStorePoolSize
+        wakeCommitWhenPutMessage wakeFlushWhenPutMessage writeWithoutMmap
+        """,
+    _OF_ROCKSDB: """
+        bottomMostCompressionTypeForConsumeQueueStore cleanRocksDBDirtyCQIntervalMin
+        combineAssignOffsetCQType combineCQEnableCheckSelf combineCQLoadingCQTypes
+        combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType combineCQUseRocksdbForLmq
+        enableRocksDBLog estimateAccumulation iteratorWhenUseRocksdbConsumeQueue
+        maxRocksDBIndexQueryDays memTableFlushIntervalMs persistConsumerOffsetIncrementally
+        popConsumerFSServiceInit popConsumerKVServiceLog realTimePersistRocksDBConfig
+        rocksdbCompressionType rocksdbFlushWalFrequency rocksdbWalFileRollingThreshold
+        searchBcqByCacheEnable statRocksDBCQIntervalSec timerRecallToTimeWheelEnable
+        timerRecallToTimelineEnable timerReputServiceCorePoolSize timerReputServiceMaxPoolSize
+        timerReputServiceQueueCapacity timerRocksDBPrecisionMs timerRocksDBRollIntervalHours
+        timerRocksDBRollMaxTps timerRocksDBRollRangeHours timerRocksDBStopScan
+        timerRocksDBTimeExpiredMaxTps transWriteOriginTransHalfEnable
+        useSeparateStorePathForRocksdbCQ useSingleRocksDBForAllConfigs
+        """,
+    _OF_ACCESS: """
+        aclCacheMaxNum authConfigPath authenticationMetadataProvider authenticationProvider
+        authenticationStrategy authenticationWhitelist authorizationMetadataProvider
+        authorizationProvider authorizationStrategy authorizationWhitelist
+        initAuthenticationUser innerClientAuthenticationCredentials migrateAuthFromV1Enabled
+        userCacheMaxNum
+        """,
+    _OF_CONTROLLER: """
+        asyncLearner brokerElectionPriority brokerHeartbeatInterval
+        brokerNotActiveTimeoutMillis checkSyncStateSetPeriod controllerAddr
+        controllerHeartBeatTimeoutMills dLegerGroup dLegerPeers dLegerSelfId
+        fetchControllerAddrByDnsLookup haMaxTimeSlaveNotCatchup sendHeartbeatTimeoutMillis
+        skipPreOnline syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod
+        syncControllerMetadataPeriod syncFromLastFile syncMasterFlushOffsetWhenStartup
+        """,
+    _OF_METRICS: """
+        commercialBaseCount commercialSizePerMsg enableConnectionMetrics enableLagAndDlqMetrics
+        enableMessageStoreMetrics enablePopMetrics enableRemotingMetrics enableRequestMetrics
+        enableStatsMetrics enableTransactionMetrics metricGrpcExporterIntervalInMills
+        metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
+        metricsExportBatchMaxDataPoints metricsGrpcExporterHeader metricsGrpcExporterTarget
+        metricsInDelta metricsLabel metricsOtelCardinalityLimit metricsPromExporterHost
+        metricsPromExporterPort
+        """,
+    _OF_LITE: """
+        enableLiteEventMode enableLitePopLog enableLmqStats liteEventCheckInterval
+        liteEventFullDispatchDelayTime liteEventFullDispatchDelayTimeForWildcardGroup
+        liteLagCountMetricsEnable liteLagLatencyCollectEnable liteLagLatencyMetricsEnable
+        liteLagLatencyTopK liteSubscriptionCheckInterval liteSubscriptionCheckTimeoutMills
+        liteTtlCheckInterval maxClientEventCount maxLiteSubscriptionCount maxLmqConsumeQueueNum
+        minLiteTTl
+        """,
+    _OF_COLD_DATA: """
+        cgColdReadThreshold coldCtrStrategyEnable coldDataFlowControlEnable coldDataScanEnable
+        dataReadAheadEnable globalColdReadThreshold timerColdDataCheckIntervalMs
+        usePIDColdCtrStrategy
+        """,
+    _OF_COMPACTION: """
+        compactionCqMappedFileSize compactionMappedFileSize compactionScheduleInternal
+        compactionThreadNum enableCompaction maxOffsetMapSize
+        """,
+    _RECOVERY: """
+        checkCommitLogOffsetOnRecover commitLogRecoverMaxNum enableAcceleratedRecovery
+        enableLogConsumeQueueRepeatedlyBuildWhenRecover enableRunningFlagsInFlush
+        maxChecksumRange maxRecoveryCommitlogFiles messageIndexSafe recheckReputOffsetFromCq
+        """,
+    _AT_ONCE: """
+        cleanOfflineBrokerInterval correctLogicMinOffsetForceInterval
+        correctLogicMinOffsetSleepInterval deleteConsumeQueueFilesInterval
+        disappearTimeAfterStart flushConsumerOffsetHistoryInterval maxBatchDeleteFilesNum
+        popLongPollingForceNotifyInterval reviveInterval timerCheckMetricsWhen
+        timerEnableCheckMetrics timerMetricSmallThreshold timerWheelSnapshotIntervalMs
+        transactionMetricFlushInterval transactionOpBatchInterval transactionOpMsgMaxSize
+        """,
+    _OF_LOGS: """
+        accountStatsEnable accountStatsPrintZeroValues enablePopLog
+        enableScheduleMessageStats isolateLogEnable printChannelGroups
+        printChannelGroupsMinNum timerProgressLogIntervalMs
+        """,
+    _AS_TRUE: """
+        diskFallRecorded enableDetailStat enableNotifyAfterPopOrderLockRelease
+        enableNotifyBeforePopCalculateLag enableSkipLongAwaitingAck indexFileReadEnable
+        indexFileWriteEnable popReviveSkipIfGroupAbsent realTimeNotifyConsumerChange
+        timerEnableRetryUntilSuccess useMessageFilterForNotification
+        """,
+    _FIXED: """
+        autoDeleteUnusedStats autoMessageVersionOnTopicLen bitMapLengthConsumeQueueExt
+        brokerConfigPath commitLogStorePath compatibleWithOldNameSrv
+        consumerFallbehindThreshold enableCleanExpiredOffset enableConsumerFilter
+        enableNetWorkFlowControl highSpeedMode kvConfigPath
+        logicalDiskSpaceCleanForciblyThreshold maxConsumeQueueScan
+        maxHaTransferByteInSecond maxMessageFilterNumForNotification maxSlaveResendLength
+        maxStatsIdleTimeInMinutes
+        maxTopicLength popPollingMapExpireTimeSeconds popPollingMapSize
+        popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead pullBatchMaxMessageCount
+        readUnCommitted replicasPerDiskPartition reviveAckWaitMs reviveMaxSlow reviveScanTime
+        rocketmqHome sampleCountThreshold sampleSteps splitRegistrationSize
+        subscriptionExpiredTimeout timerSkipUnknownError travelCqFileNumWhenGetMessage
+        """,
+    _ALTERNATIVE: """
+        appendAckAsync appendCkAsync enablePopBatchAck enableSingleTopicRegister
+        enableSplitRegistration timerWheelSnapshotFlush
+        """,
+    _NO_POPPED_LIMIT: "popInflightMessageThreshold",
+}
+WITHOUT_EFFECT: Final = {
+    name: reason for reason, names in _WITHOUT_EFFECT.items() for name in names.split()
+}
+"""Apache's settings that change nothing in this broker, and why.
+
+A file may hold them: they are kept, shown, and told as warnings.
 """
-
-KNOWN_SETTINGS: Final = frozenset(_NAMES.split())
 
 
 class Refusal(NamedTuple):
-    """When a setting is refused, and why; the text goes on after `name=value`."""
+    """When a setting is refused, and why; the text goes on after `name=value`.
 
-    applies: Callable[[str], bool]
+    `applies` gets the text of the setting, and the texts of all that came with it.
+    """
+
+    applies: Callable[[str, Mapping[str, str]], bool]
     reason: str
 
 
-def _true(text: str) -> bool:
+def _true(text: str, _all: Mapping[str, str]) -> bool:
     return text.strip().lower() == "true"
 
 
-def _not_default_store(text: str) -> bool:
+def _not_default_store(text: str, _all: Mapping[str, str]) -> bool:
     return text.strip() not in ("default", "")
 
 
-def _not_json(text: str) -> bool:
+def _not_json(text: str, _all: Mapping[str, str]) -> bool:
     return text.strip().upper() not in ("V1", "")
 
 
-def _anything(text: str) -> bool:
+def _anything(text: str, _all: Mapping[str, str]) -> bool:
     return bool(text.strip())
 
 
@@ -199,6 +234,36 @@ _CONTAINER: Final = "asks for a broker container; open one broker for each confi
 _LIGHT_QUEUES: Final = (
     "asks for light message queues, which this broker does not keep: leave it out"
 )
+_ACTING: Final = (
+    "asks for slaves that act as masters; "
+    "here a slave becomes the master by a start with another role"
+)
+_NO_TLS_OUT: Final = (
+    "asks for TLS in calls to name servers and masters, which this broker makes in plain text: "
+    "leave it out and keep that network private"
+)
+_SEVERAL_PATHS: Final = (
+    "asks for logs in several directories; this broker keeps one log: leave it out"
+)
+_LOOK_UP: Final = "asks to look up name servers elsewhere: write their addresses to namesrvAddr"
+_EXPORT: Final = (
+    "asks for an exporter of metrics, which this broker has not: leave it out, and read "
+    "statistics with mqadmin or the dashboard"
+)
+
+
+def _elsewhere(text: str, texts: Mapping[str, str]) -> bool:
+    root = texts.get("storePathRootDir", "").strip().rstrip("/")
+    return bool(text.strip()) and text.strip().rstrip("/") != f"{root}/commitlog"
+
+
+def _not_disabled(text: str, _all: Mapping[str, str]) -> bool:
+    return text.strip().upper() not in ("DISABLE", "")
+
+
+def _not_empty_object(text: str, _all: Mapping[str, str]) -> bool:
+    return text.strip() not in ("{}", "")
+
 
 REFUSALS: Final[dict[str, Refusal]] = {
     "storeType": Refusal(_not_default_store, _ROCKSDB),
@@ -209,14 +274,52 @@ REFUSALS: Final[dict[str, Refusal]] = {
     "rocksdbCQDoubleWriteEnable": Refusal(_true, _ROCKSDB),
     "enableControllerMode": Refusal(_true, _CONTROLLER),
     "enableDLegerCommitLog": Refusal(_true, _CONTROLLER),
-    "enableSlaveActingMaster": Refusal(
-        _true,
+    "enableSlaveActingMaster": Refusal(_true, _ACTING),
+    "enableRemoteEscape": Refusal(_true, _ACTING),
+    "popConsumerKVServiceEnable": Refusal(_true, _ROCKSDB),
+    "popConsumerKVServiceInit": Refusal(_true, _ROCKSDB),
+    "lockInStrictMode": Refusal(
+        _true, "asks for locks of queues that replicas agree on; a master alone gives them here"
+    ),
+    "disableConsumeIfConsumerReadSlowly": Refusal(
+        _true, "asks to shut out slow groups, which this broker does not do: leave it out"
+    ),
+    "enablePopMessageThreshold": Refusal(
+        _true, "asks for a limit of messages in flight, which this broker does not keep"
+    ),
+    "duplicationEnable": Refusal(
+        _true, "asks for a log that another process writes; use brokerRole=SLAVE instead"
+    ),
+    "timerInterceptDelayLevel": Refusal(
+        _true, "asks that timers take over delay levels, which keep queues of their own here"
+    ),
+    "appendTopicForTimerDeleteKey": Refusal(
+        _true, "asks for another form of the keys that recall timers; leave it out"
+    ),
+    "useStaticSubscription": Refusal(
+        _true, "asks for subscriptions of administrators; consumers bring theirs here"
+    ),
+    "haFlowControlEnable": Refusal(
+        _true, "asks to limit how fast slaves are served, which this broker does not do"
+    ),
+    "messageStorePlugIn": Refusal(_anything, "asks for a store in Java; leave it out"),
+    "storePathCommitLog": Refusal(
+        _elsewhere,
         (
-            "asks for slaves that act as masters; "
-            "here a slave becomes the master by a start with another role"
+            "asks for the log in a directory of its own; here it is commitlog/ below "
+            "storePathRootDir: leave it out"
         ),
     ),
+    "readOnlyCommitLogStorePaths": Refusal(_anything, _SEVERAL_PATHS),
+    "metricsExporterType": Refusal(_not_disabled, _EXPORT),
+    "socksProxyConfig": Refusal(
+        _not_empty_object, "asks for a proxy in calls to others; leave it out"
+    ),
+    "useTLS": Refusal(_true, _NO_TLS_OUT),
+    "fetchNamesrvAddrByAddressServer": Refusal(_true, _LOOK_UP),
+    "fetchNameSrvAddrByDnsLookup": Refusal(_true, _LOOK_UP),
     "enableLmq": Refusal(_true, _LIGHT_QUEUES),
+    "enableLmqQuota": Refusal(_true, _LIGHT_QUEUES),
     "enableMultiDispatch": Refusal(_true, _LIGHT_QUEUES),
     "isBrokerContainer": Refusal(_true, _CONTAINER),
     "isInBrokerContainer": Refusal(_true, _CONTAINER),

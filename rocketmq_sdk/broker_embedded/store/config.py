@@ -105,11 +105,6 @@ class StoreConfig:
 
     The log then ends at the first record without it.
     """
-    message_index_safe: bool = False
-    """Whether recovery goes back far enough to rebuild the whole index.
-
-    This store always does; the setting is Apache's.
-    """
     warm_maped_file_enable: bool = False
     """Whether a new log file is filled with zeros before it is needed.
 

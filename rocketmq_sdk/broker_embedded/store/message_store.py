@@ -515,10 +515,12 @@ class MessageStore(ReadableStore, RunsOnce):
                 data = await self.files.run(lambda: self._log.read(position, size))
         return data or b""
 
-    def calculate_bit_maps(self, bit_map: Callable[[str, Mapping[str, str]], bytes | None]) -> None:
+    def calculate_bit_maps(
+        self, bit_map: Callable[[str, Mapping[str, str]], bytes | None] | None
+    ) -> None:
         """Set who calculates the bit map of each message, by topic and properties.
 
-        With `enable_consume_queue_ext` queue units point to the bit maps.
+        None: nobody. With `enable_consume_queue_ext` queue units point to the bit maps.
         """
         self._dispatcher.bit_map = bit_map
 

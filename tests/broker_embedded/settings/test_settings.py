@@ -9,7 +9,7 @@ import pytest
 
 from rocketmq_sdk.broker_embedded.settings.apache_names import settings_of
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
-from rocketmq_sdk.broker_embedded.settings.known_settings import KNOWN_SETTINGS, REFUSALS
+from rocketmq_sdk.broker_embedded.settings.known_settings import REFUSALS, WITHOUT_EFFECT
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType, StoreConfig
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.delay_levels import parse_delay_levels
@@ -55,7 +55,16 @@ def test_names_and_defaults_are_those_of_apache() -> None:
         if ours[name] != recorded[name]
     }
     assert different.keys() == SET_BY_THE_RECORDING, different
-    assert recorded.keys() <= KNOWN_SETTINGS
+
+
+def test_each_setting_of_apache_works_or_is_refused_or_tells_why_not() -> None:
+    ours = settings_of(BrokerConfig).keys() | settings_of(StoreConfig).keys()
+    kinds = (ours - OWN, REFUSALS.keys(), WITHOUT_EFFECT.keys())
+    decided = [name for kind in kinds for name in kind]
+    assert len(decided) == len(set(decided))
+    assert recorded_settings().keys() <= set(decided)
+    assert all(WITHOUT_EFFECT.values())
+    assert all(refusal.reason for refusal in REFUSALS.values())
 
 
 def test_a_usual_broker_conf() -> None:
@@ -83,7 +92,8 @@ def test_a_usual_broker_conf() -> None:
         65536,
         False,
     )
-    assert warnings == ["the setting mappedFileSwapEnable has no effect in this broker"]
+    reason = WITHOUT_EFFECT["mappedFileSwapEnable"]
+    assert warnings == [f"the setting mappedFileSwapEnable has no effect in this broker: {reason}"]
     again, _ = BrokerConfig.from_properties(config.to_properties())
     assert again == config
 
@@ -109,6 +119,10 @@ def test_a_usual_broker_conf() -> None:
         ("enableSlaveActingMaster=true", ["enableSlaveActingMaster", "another role"]),
         ("isBrokerContainer=true", ["container"]),
         ("authenticationEnabled=true", ["access control"]),
+        ("useTLS=true", ["useTLS", "plain"]),
+        ("metricsExporterType=PROM", ["metricsExporterType", "exporter"]),
+        ("storePathCommitLog=/fast/commitlog", ["storePathCommitLog", "leave it out"]),
+        ("readOnlyCommitLogStorePaths=/a:/b", ["several directories"]),
     ],
 )
 def test_bad_values_and_refused_asks_name_key_value_and_remedy(text: str, words: list[str]) -> None:
@@ -116,6 +130,14 @@ def test_bad_values_and_refused_asks_name_key_value_and_remedy(text: str, words:
         BrokerConfig.from_properties(text)
     for word in words:
         assert word in str(error.value)
+
+
+def test_a_log_below_the_root_is_where_it_is_kept() -> None:
+    """As Apache's documentation shows it."""
+    text = "storePathRootDir=/data/store\nstorePathCommitLog=/data/store/commitlog\n"
+    config, warnings = BrokerConfig.from_properties(text)
+    assert config.store_path_root_dir == "/data/store"
+    assert warnings == []
 
 
 def test_unknown_and_idle_settings_are_kept_with_a_warning() -> None:
@@ -204,6 +226,8 @@ def test_what_is_read_at_the_start_does_not_change_later() -> None:
         ("namesrvAddr", "127.0.0.1:1"),
         ("defaultTopicQueueNums", "3"),
         ("delayOffsetUpdateVersionStep", "7"),
+        ("maxErrorRateOfBloomFilter", "10"),
+        ("expectConsumerNumUseFilter", "64"),
     ):
         with pytest.raises(ConfigurationError, match=f"{name} cannot change"):
             live.update({name: text}, 5)
@@ -214,12 +238,8 @@ def test_what_is_read_at_the_start_does_not_change_later() -> None:
 @pytest.mark.parametrize("name", ["realTimeNotifyConsumerChange", "subscriptionExpiredTimeout"])
 def test_settings_that_nothing_here_reads_say_so(name: str) -> None:
     assert LiveConfig(BrokerConfig()).update({name: "5"}, 5) == [
-        f"the setting {name} has no effect in this broker"
+        f"the setting {name} has no effect in this broker: {WITHOUT_EFFECT[name]}"
     ]
-
-
-def test_refusals_are_known_settings() -> None:
-    assert REFUSALS.keys() <= KNOWN_SETTINGS
 
 
 @pytest.mark.parametrize(
