@@ -256,9 +256,8 @@ _BROKER_ERRORS: Final[dict[int, type[BrokerError]]] = {
     ResponseCode.INVALID_PARAMETER: InvalidParameterError,
 }
 
-# `DefaultMQProducer.retryResponseCodes` of Apache RocketMQ 5.4.0, and 215 (flow
-# control), which a broker answers when it is busy.
-RETRYABLE_CODES: Final = frozenset({17, 14, 1, 2, 16, 204, 205, 215, 1500})
+RETRYABLE_CODES: Final = frozenset({17, 14, 1, 2, 204, 205, 215, 1500})
+"""Answers after which the same call may succeed later."""
 ROUTE_STALE_CODES: Final = frozenset({17, 16, 14, 1500})
 
 

@@ -95,7 +95,7 @@ def test_outcome_of_a_lost_connection_depends_on_what_was_written() -> None:
 
 
 def test_the_retried_codes_are_those_of_the_java_producer_and_flow_control() -> None:
-    assert {17, 14, 1, 2, 16, 204, 205, 1500} | {215} == errors.RETRYABLE_CODES
+    assert {17, 14, 1, 2, 204, 205, 1500} | {215} == errors.RETRYABLE_CODES
 
 
 def test_names_of_codes() -> None:

@@ -48,10 +48,12 @@ SEND_STATUS: Final[dict[int, SendStatus]] = {
 }
 """Answers that say that the message is stored, and how well."""
 
-DEFAULT_RETRY_CODES: Final = RETRYABLE_CODES
+DEFAULT_RETRY_CODES: Final = RETRYABLE_CODES | {ResponseCode.NO_PERMISSION}
 """Answers after which another broker may take the message.
 
-Those of `DefaultMQProducer.retryResponseCodes`, and 215.
+Those of `DefaultMQProducer.retryResponseCodes`, and 215 (flow control), which a broker
+answers when it is busy. After NO_PERMISSION another broker is tried, but when all have
+refused it is no use to try again.
 """
 
 

@@ -2,12 +2,12 @@
 
 Follows `ProduceAccumulator` of Apache RocketMQ 5.4.0.
 
-Messages of one topic, tag and `wait_store_ok` gather until they are `max_bytes`
-together or the first of them has waited for `linger`; then they go as one batch, and
-each handle tells of its own message. Nothing is made for a message but its handle and
-its bytes; one task looks after the lingering. What a batch cannot carry goes alone:
-delayed messages, those with a priority or for a retry topic, replies, and bodies that
-are to be compressed.
+Messages of one topic, tag, sharding key and `wait_store_ok` gather until they are
+`max_bytes` together or the first of them has waited for `linger`; then they go as one
+batch, and each handle tells of its own message. Nothing is made for a message but its
+handle and its bytes; one task looks after the lingering. What a batch cannot carry goes
+alone: delayed messages, those with a priority or for a retry topic, replies, and bodies
+that are to be compressed.
 """
 
 from __future__ import annotations
@@ -29,20 +29,36 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.producer.targets import TopicTargets
+    from rocketmq_sdk.producer.under_way import UnderWay
     from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 
 SEND_BATCH: Final = 320
 _ORDINARY: Final = 310
 
 
+_Key = tuple[str, str | None, bool, str | None]
+"""Topic, tag, whether to wait for the store, and sharding key."""
+
+
 class _Batch:
     """Messages that go together, and the handle of the request that will carry them."""
 
-    __slots__ = ("deadline", "gone", "handle", "ids", "items", "key", "maker", "offset_ids", "size")
+    __slots__ = (
+        "deadline",
+        "gone",
+        "handle",
+        "ids",
+        "items",
+        "key",
+        "maker",
+        "offset_ids",
+        "size",
+        "withdrawn",
+    )
 
     def __init__(
         self,
-        key: tuple[str, str | None, bool],
+        key: _Key,
         handle: SendHandle,
         deadline: float,
         maker: UniqueIdGenerator,
@@ -61,6 +77,8 @@ class _Batch:
         """
         self.size = 0
         self.gone = False
+        self.withdrawn: set[int] = set()
+        """Places of messages that were taken back before the batch left."""
         self.offset_ids: list[str] | None = None
 
     @trio.lowlevel.enable_ki_protection
@@ -73,14 +91,18 @@ class _Batch:
 
         Raises the error of the batch.
         """
+        if index in self.withdrawn:
+            raise ClosedError("the message was given up by its sender")
         whole = self.handle.outcome()
         offset_ids = self.offset_ids
         if offset_ids is None:
             offset_ids = self.offset_ids = whole.offset_message_id.split(",")
-        offset_id = (
-            offset_ids[index] if len(offset_ids) == len(self.ids) else whole.offset_message_id
-        )
         message_id = self.ids[index]
+        sent = len(self.ids)
+        if self.withdrawn:
+            index -= sum(1 for other in self.withdrawn if other < index)
+            sent -= len(self.withdrawn)
+        offset_id = offset_ids[index] if len(offset_ids) == sent else whole.offset_message_id
         return SendResult(
             whole.status,
             message_id,
@@ -101,11 +123,15 @@ class AccumulatedHandle:
     waiter changes nothing.
     """
 
-    __slots__ = ("_batch", "_index", "message")
+    __slots__ = ("_batch", "_index", "_owner", "_size", "message")
 
-    def __init__(self, batch: _Batch, index: int, message: Message) -> None:
+    def __init__(
+        self, owner: Accumulator, batch: _Batch, index: int, size: int, message: Message
+    ) -> None:
+        self._owner = owner
         self._batch = batch
         self._index = index
+        self._size = size
         self.message = message
 
     def __await__(self) -> Generator[Any, Any, SendResult]:
@@ -132,7 +158,16 @@ class AccumulatedHandle:
         await self._batch.handle.wait()
         return self._batch.result(self._index)
 
-    wait_or_abandon = wait
+    async def wait_or_abandon(self) -> SendResult:
+        """As `wait`, for the only waiter; cancelling it takes the message back.
+
+        It is not sent then, unless its batch has left.
+        """
+        try:
+            return await self.wait()
+        except trio.Cancelled:
+            self._owner.withdraw(self._batch, self._index, self._size)
+            raise
 
     async def settled(self) -> None:
         """Wait until the message is finished, however."""
@@ -149,7 +184,8 @@ class AccumulatedHandle:
 class Accumulator:
     """The batches of one producer that are being gathered.
 
-    `send` takes the handle of a full one; it may raise.
+    A batch is admitted to `under_way` with its first message and grows there. `send`
+    takes the handle of a full one; it may raise.
     """
 
     def __init__(
@@ -158,20 +194,20 @@ class Accumulator:
         ids: UniqueIdGenerator,
         more: str,
         send: Callable[[SendHandle], object],
-        abandon: Callable[[SendHandle], None],
+        under_way: UnderWay,
     ) -> None:
         settings = config.auto_batch or AutoBatch()
         self._max_bytes = min(settings.max_bytes, config.max_message_size)
         self._linger = settings.linger
         self._alone_from = min(config.compress_over, self._max_bytes)
         self._timeout = config.send_timeout
-        self._attempts = 1 + config.retry_times
+        self._attempts = config.most_attempts
         self._ids = ids
         self._id_digits = ids.digits
         self._more = more
         self._send = send
-        self._abandon = abandon
-        self._open: dict[tuple[str, str | None, bool], _Batch] = {}
+        self._under_way = under_way
+        self._open: dict[_Key, _Batch] = {}
         self._lingering: deque[_Batch] = deque()
         self._begun = trio.Event()
 
@@ -192,7 +228,7 @@ class Accumulator:
         Raises `ConfigurationError` when its properties are too long.
         """
         element, total = element_of(message, self._id_digits, self._more)
-        key = (topic.topic, message.tags, message.wait_store_ok)
+        key = (topic.topic, message.tags, message.wait_store_ok, message.sharding_key)
         batch = self._open.get(key)
         if batch is not None and batch.size + total > self._max_bytes:
             self._dispatch(batch)
@@ -202,15 +238,14 @@ class Accumulator:
         items = batch.items
         items.append(element)
         batch.size += total
-        handle = AccumulatedHandle(batch, len(items) - 1, message)
+        self._under_way.grow(batch.handle, 1, total)
+        handle = AccumulatedHandle(self, batch, len(items) - 1, total, message)
         if batch.size >= self._max_bytes:
             self._dispatch(batch)
         return handle
 
     @trio.lowlevel.enable_ki_protection
-    def _begin(
-        self, key: tuple[str, str | None, bool], topic: TopicTargets, message: Message
-    ) -> _Batch:
+    def _begin(self, key: _Key, topic: TopicTargets, message: Message) -> _Batch:
         now = trio.current_time()
         handle = SendHandle(
             topic,
@@ -221,10 +256,12 @@ class Accumulator:
             b"",
             0,
             now,
-            float("inf"),
+            now + self._linger + self._timeout,
             self._attempts,
-            self._abandon,
+            self._under_way.abandoned,
         )
+        handle.count = 0  # it grows with its messages
+        self._under_way.admit(handle)
         batch = self._open[key] = _Batch(key, handle, now + self._linger, self._ids)
         self._lingering.append(batch)
         self._begun.set()
@@ -240,9 +277,13 @@ class Accumulator:
         batch.name()
         batch.gone = True
         handle, now = batch.handle, trio.current_time()
-        _topic, tags, wait = batch.key
-        handle.body = encode_elements(batch.items, batch.ids)
-        handle.message_id = ",".join(batch.ids)
+        _topic, tags, wait, _sharding_key = batch.key
+        items, ids = batch.items, batch.ids
+        if batch.withdrawn:
+            kept = [index for index in range(len(items)) if index not in batch.withdrawn]
+            items, ids = [items[index] for index in kept], [ids[index] for index in kept]
+        handle.body = encode_elements(items, ids)
+        handle.message_id = ",".join(ids)
         batch.items = []
         handle.properties = (
             f"UNIQ_KEY\x01{self._ids.next_id()}\x02WAIT\x01{'true' if wait else 'false'}\x02"
@@ -255,8 +296,22 @@ class Accumulator:
             self._send(handle)
         except Exception as error:  # noqa: BLE001
             # The messages were taken; whoever awaits them is told.
-            handle.error = error
-            handle.settle()
+            self._under_way.end(handle, None, error)
+
+    def withdraw(self, batch: _Batch, index: int, size: int) -> None:
+        """Take a message back, unless its batch has left."""
+        if batch.gone or index in batch.withdrawn:
+            return
+        batch.withdrawn.add(index)
+        if len(batch.withdrawn) < len(batch.items):
+            batch.size -= size
+            self._under_way.grow(batch.handle, -1, -size)
+            return
+        batch.gone = True
+        if self._open.get(batch.key) is batch:
+            del self._open[batch.key]
+        batch.handle.observed = True
+        self._under_way.abandoned(batch.handle)
 
     def dispatch_all(self) -> None:
         """Send all batches now."""
@@ -264,12 +319,10 @@ class Accumulator:
             self._dispatch(batch)
 
     def give_up(self) -> None:
-        """Fail the messages that were not sent."""
+        """Send nothing more; `UnderWay.give_up` ends what was not sent."""
         for batch in list(self._open.values()):
             batch.name()
             batch.gone = True
-            batch.handle.error = ClosedError("the producer was closed before the message was sent")
-            batch.handle.settle()
         self._open.clear()
 
     @trio.lowlevel.enable_ki_protection

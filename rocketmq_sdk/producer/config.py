@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
 
+UNLIMITED: Final = 1 << 40
+"""More attempts than any message has time for."""
+
+
 @attrs.frozen(kw_only=True)
 class AutoBatch:
     """How small messages are joined into batches.
@@ -59,7 +63,8 @@ class ProducerOptions(ClientOptions, total=False):
     create_topic_key: str
     default_topic_queue_nums: int
     fault_profile: FaultProfileName | None
-    detector: bool
+    detector: bool | None
+    retry_until_deadline: bool
     detect_timeout: float | timedelta
     detect_interval: float | timedelta
     max_in_flight: int
@@ -101,9 +106,18 @@ class ProducerConfig:
     send_timeout_per_attempt: float | None = attrs.field(
         default=None, converter=optional_seconds, validator=positive_or_none
     )
-    """For one attempt, while another one is possible behind it."""
+    """For one attempt, connecting included, while another one is possible behind it.
+
+    None means half of what is left while another broker could take the message, else
+    all of it.
+    """
     retry_times: int = attrs.field(default=2, validator=at_least(0))
     """Attempts after the first one."""
+    retry_until_deadline: bool = False
+    """Whether to go on after that until the time is up, with pauses that grow to 1 s.
+
+    For errors that are `retryable`, a missing route, and chosen queues too.
+    """
     retry_another_broker_when_not_store_ok: bool = False
     """Whether to try another broker after a status other than SEND_OK.
 
@@ -121,13 +135,18 @@ class ProducerConfig:
     create_topic_key: str = DEFAULT_TOPIC
     """The topic that brokers create missing ones from."""
     default_topic_queue_nums: int = attrs.field(default=4, validator=at_least(1))
-    fault_profile: str | None = attrs.field(default=None, validator=_check_profile)
-    """`"today"` or `"classic"` avoids brokers that answered late or not at all.
+    fault_profile: str | None = attrs.field(default="unanswered", validator=_check_profile)
+    """Which brokers are avoided while there are others.
 
-    None does not.
+    `"unanswered"`: those that were not reached or did not answer, until they do.
+    `"today"` and `"classic"`: as Apache's clients do with `sendLatencyEnable`, also
+    those that answered late. None: no broker.
     """
-    detector: bool = False
-    """Whether brokers that were not reached are probed until they answer again."""
+    detector: bool | None = None
+    """Whether brokers that were not reached are probed until they answer again.
+
+    None: with `"unanswered"` only.
+    """
     detect_timeout: float = attrs.field(default=0.2, converter=to_seconds, validator=positive)
     detect_interval: float = attrs.field(default=2.0, converter=to_seconds, validator=positive)
     max_in_flight: int = attrs.field(default=32768, validator=at_least(1))
@@ -152,6 +171,18 @@ class ProducerConfig:
         default=(), converter=tuple, validator=check_hooks("check_forbidden")
     )
     """May refuse messages before they are sent."""
+
+    @property
+    def most_attempts(self) -> int:
+        """How many attempts a message has."""
+        return UNLIMITED if self.retry_until_deadline else 1 + self.retry_times
+
+    @property
+    def probing(self) -> bool:
+        """Whether the detector runs."""
+        if self.detector is None:
+            return self.fault_profile == "unanswered"
+        return self.detector
 
 
 PRODUCER_OPTIONS: Final = option_names(ProducerConfig)

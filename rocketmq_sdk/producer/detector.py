@@ -12,6 +12,7 @@ import trio
 
 from rocketmq_sdk.client.api.offsets import max_offset
 from rocketmq_sdk.errors import BrokerError, RocketMQError
+from rocketmq_sdk.producer.fault_strategy import UNANSWERED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,12 +22,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rocketmq_sdk.producer")
 ROUND: Final = 3.0
+QUICK_ROUND: Final = 1.0
 
 
 class Detector:
-    """One task that probes brokers every three seconds.
+    """One task that probes brokers which were not reached.
 
-    It asks each broker that is due for the end of some queue.
+    It asks each broker that is due for the end of some queue. It sleeps while no
+    broker is of interest; then it looks every three seconds, or with the default
+    profile, whose brokers stay away until they answer, every second.
     """
 
     def __init__(
@@ -41,32 +45,48 @@ class Detector:
         self._client = client
         self._strategy = strategy
         self._topic = topic
-        self._timeout = timeout
-        self._interval = interval
+        quick = strategy.profile is UNANSWERED
+        self._round = QUICK_ROUND if quick else ROUND
+        # A broker must not stay away because it is far away.
+        self._timeout = max(timeout, QUICK_ROUND) if quick else timeout
+        self._interval = min(interval, QUICK_ROUND) if quick else interval
+        self._wanted = trio.Event()
+        strategy.on_isolated = self._wake
+
+    def _wake(self) -> None:
+        self._wanted.set()
 
     async def run(self) -> None:
         """Probe until cancelled."""
         while True:
-            await trio.sleep(ROUND)
+            if not len(self._strategy.tolerance):
+                self._wanted = trio.Event()
+                await self._wanted.wait()
+            await trio.sleep(self._round)
             await self.detect_by_one_round()
 
     async def detect_by_one_round(self) -> None:
-        """Probe what is due. A broker without an address is forgotten."""
+        """Probe what is due, side by side. A broker without an address is forgotten."""
         tolerance = self._strategy.tolerance
-        for broker_name in tolerance.due_for_detection(
-            int(trio.current_time() * 1000), int(self._interval * 1000)
-        ):
-            topic = self._topic()
-            if topic is None:
-                return
-            if self._client.broker_address(broker_name) is None:
-                tolerance.remove(broker_name)
-                continue
-            try:
-                await max_offset(self._client, broker_name, topic, 0, self._timeout)
-            except BrokerError:
-                pass  # it did not like the question, but it is there
-            except RocketMQError as error:
-                logger.debug("broker %r does not answer: %s", broker_name, error)
-                continue
-            tolerance.mark_reachable(broker_name)
+        topic = self._topic()
+        if topic is None:
+            return
+        async with trio.open_nursery() as nursery:
+            for broker_name in tolerance.due_for_detection(
+                int(trio.current_time() * 1000), int(self._interval * 1000)
+            ):
+                if self._client.broker_address(broker_name) is None:
+                    self._strategy.mark_good(broker_name)
+                    tolerance.remove(broker_name)
+                else:
+                    nursery.start_soon(self._probe, broker_name, topic)
+
+    async def _probe(self, broker_name: str, topic: str) -> None:
+        try:
+            await max_offset(self._client, broker_name, topic, 0, self._timeout)
+        except BrokerError:
+            pass  # it did not like the question, but it is there
+        except RocketMQError as error:
+            logger.debug("broker %r does not answer: %s", broker_name, error)
+            return
+        self._strategy.mark_good(broker_name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final, Unpack
 
@@ -21,6 +22,7 @@ from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.hooks import SendHooks
 from rocketmq_sdk.producer.message_type import TypeCheck
 from rocketmq_sdk.producer.outgoing import check_size, compressed, properties_of
+from rocketmq_sdk.producer.queue_selector import UNSET
 from rocketmq_sdk.producer.request_reply import RequestTable
 from rocketmq_sdk.producer.send import SendLoop
 from rocketmq_sdk.producer.targets import TopicTable
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.producer.queue_selector import QueueSelector
 
+logger = logging.getLogger("rocketmq_sdk.producer")
 DRAIN_TIMEOUT: Final = 10.0
 LEAVE_TIMEOUT: Final = 1.0
 
@@ -71,7 +74,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         self._topics = TopicTable(self.client, self.config, self.group, self._running_loop)
         self._under_way = UnderWay(self.config)
         self._loop: SendLoop | None = None
-        self._attempts = 1 + self.config.retry_times
+        self._attempts = self.config.most_attempts
         self._timeout = self.config.send_timeout
         self._next_id = self.client.ids.next_id
         self._hooks = SendHooks(self.group, self.config)
@@ -80,10 +83,8 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             self._under_way.observers.append(self._hooks.after)
         self._accumulator: Accumulator | None = None
         if self.config.auto_batch is not None:
-            # The queue is chosen when it goes.
-            go = lambda handle: self._go(handle, None, None, None)  # noqa: E731
             self._accumulator = Accumulator(
-                self.config, self.client.ids, self._more, go, self._under_way.abandoned
+                self.config, self.client.ids, self._more, self._launch, self._under_way
             )
         self._types = TypeCheck(self.client) if self.config.check_message_type else None
         self._requests = RequestTable()
@@ -107,7 +108,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             try:
                 async with open_quiet_nursery() as nursery:
                     self._loop = SendLoop(
-                        self.client, self.config, self._strategy, nursery, self._under_way.finished
+                        self.client, self.config, self._strategy, nursery, self._under_way
                     )
                     try:
                         await self._start_services(nursery)
@@ -125,7 +126,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
 
     async def _start_services(self, nursery: trio.Nursery) -> None:
         """Start what runs beside the sending; the loop is there."""
-        if self.config.detector:
+        if self.config.probing:
             detector = Detector(
                 self.client,
                 self._strategy,
@@ -216,20 +217,48 @@ class SendEngine(ProducerCallbacks, RunsOnce):
     def _go(
         self,
         handle: SendHandle,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: object = UNSET,
+    ) -> SendHandle:
+        loop = self._running_loop() if self._loop is None else self._loop
+        self._aim(handle, queue, selector, key)
+        if self._hooked:
+            self._hooks.before(handle)
+        self._under_way.admit(handle)
+        try:
+            loop.start(handle)
+        except Exception as error:
+            logger.exception("%r could not be started", handle)
+            self._under_way.end(handle, None, error)
+        return handle
+
+    def _aim(
+        self,
+        handle: SendHandle,
         queue: MessageQueue | None,
         selector: QueueSelector | None,
         key: object,
-    ) -> SendHandle:
-        loop = self._running_loop() if self._loop is None else self._loop
-        if queue is not None or selector is not None or key is not None:
-            handle.aim(queue, selector, key)
+    ) -> None:
+        """Let the caller choose the queue, else the message's sharding key."""
+        if queue is None and selector is None and key is UNSET:
+            key = handle.message.sharding_key or UNSET
+            if key is UNSET:
+                return
+        attempts = handle.attempts if self.config.retry_until_deadline else 1
+        handle.aim(queue, selector, key, attempts)
+
+    @trio.lowlevel.enable_ki_protection
+    def _launch(self, handle: SendHandle) -> None:
+        """Start a batch that was admitted with its first message.
+
+        Raises what a hook raises, `ClosedError`.
+        """
+        loop = self._running_loop()
+        self._aim(handle, None, None, UNSET)
         if self._hooked:
             self._hooks.before(handle)
-        under_way = self._under_way
-        under_way.handles.add(handle)
-        under_way.bytes += len(handle.body)
         loop.start(handle)
-        return handle
 
     def _note_sent(self, handle: SendHandle) -> None:
         assert self._trace is not None

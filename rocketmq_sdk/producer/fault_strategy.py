@@ -3,9 +3,11 @@
 Follows `MQFaultStrategy`, `LatencyFaultToleranceImpl` of Apache RocketMQ.
 
 Pure policies: time comes as the argument `now`, in milliseconds like all times of this
-module, and nothing here waits. There are two profiles. Today's (5.1.4 and later) keeps
-a broker away for at most 30 s, does not take the broker of the failed attempt again
-while there is another one, and falls back on brokers that are known to be reachable.
+module, and nothing here waits. There are three profiles. The default one sets apart
+brokers that were not reached or did not answer, until they do again; it does not look
+at latencies. Those of Apache's clients are off by default, as there. Today's (5.1.4 and
+later) keeps a broker away for at most 30 s, does not take the broker of the failed
+attempt again while there is another one, and falls back on reachable brokers.
 The classic one (4.2 to 4.7) keeps a broker away for up to 600 s, accepts in a retry
 only queues of the broker of the failed attempt, and falls back on one of the better
 half of all brokers it knows (`pickOneAtLeast`).
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.model.queue import MessageQueue
 
-FaultProfileName = Literal["today", "classic"]
+FaultProfileName = Literal["unanswered", "today", "classic"]
 
 
 class LastBrokerRule(Enum):
@@ -35,6 +37,7 @@ class LastBrokerRule(Enum):
 
     MUST_DIFFER = auto()
     MUST_EQUAL = auto()
+    SHOULD_DIFFER = auto()
 
 
 @attrs.frozen(kw_only=True)
@@ -87,7 +90,16 @@ CLASSIC: Final = FaultProfile(
     pick_one_at_least=True,
     start_may_go_back=True,
 )
-PROFILES: Final = {profile.name: profile for profile in (TODAY, CLASSIC)}
+UNANSWERED: Final = FaultProfile(
+    name="unanswered",
+    latency_max=(10000,),
+    not_available_duration=(10000,),
+    isolation_latency=10000,
+    last_broker_rule=LastBrokerRule.SHOULD_DIFFER,
+    pick_one_at_least=False,
+    start_may_go_back=True,
+)
+PROFILES: Final = {profile.name: profile for profile in (UNANSWERED, TODAY, CLASSIC)}
 
 
 def fault_profile(name: str | None) -> FaultProfile | None:
@@ -100,7 +112,9 @@ def fault_profile(name: str | None) -> FaultProfile | None:
     for profile in PROFILES.values():
         if profile.name == name:
             return profile
-    raise ConfigurationError(f"fault_profile is {name!r}; there are 'today', 'classic' and None")
+    raise ConfigurationError(
+        f"fault_profile is {name!r}; there are 'unanswered', 'today', 'classic' and None"
+    )
 
 
 class FaultItem:
@@ -181,6 +195,9 @@ class LatencyFaultTolerance:
         item = self._items.get(name)
         return item is None or item.reachable
 
+    def __len__(self) -> int:
+        return len(self._items)
+
     def remove(self, name: str) -> None:
         """Forget a broker."""
         self._items.pop(name, None)
@@ -227,31 +244,58 @@ class LatencyFaultTolerance:
 
 
 class MQFaultStrategy:
-    """Chooses the queue of an attempt, with or without fault avoidance."""
+    """Chooses the queue of an attempt, with or without fault avoidance.
 
-    __slots__ = ("profile", "tolerance")
+    `active` tells whether the choice, and news of brokers that do well, matter now.
+    """
+
+    __slots__ = ("active", "on_isolated", "profile", "tolerance")
 
     def __init__(self, profile: FaultProfile | None = None) -> None:
         self.profile = profile
+        self.active = profile is not None and profile is not UNANSWERED
         self.tolerance = LatencyFaultTolerance()
+        self.on_isolated: Callable[[], None] | None = None
+        """Called when an attempt has failed; for the detector."""
 
     def update_fault_item(
         self, broker_name: str, latency: int, *, isolation: bool, reachable: bool, now: int
     ) -> None:
         """Note how an attempt at a broker went; `isolation` when it failed."""
         profile = self.profile
-        if profile is not None:
-            duration = profile.compute_not_available_duration(
-                profile.isolation_latency if isolation else latency
-            )
-            self.tolerance.update_fault_item(
-                broker_name,
-                latency,
-                duration,
-                reachable=reachable,
-                now=now,
-                start_may_go_back=profile.start_may_go_back,
-            )
+        if profile is None:
+            return
+        if profile is UNANSWERED and not isolation:
+            self.mark_good(broker_name)
+            return
+        duration = profile.compute_not_available_duration(
+            profile.isolation_latency if isolation else latency
+        )
+        self.tolerance.update_fault_item(
+            broker_name,
+            latency,
+            duration,
+            reachable=reachable,
+            now=now,
+            start_may_go_back=profile.start_may_go_back,
+        )
+        if isolation:
+            self.active = True
+            if self.on_isolated is not None:
+                self.on_isolated()
+
+    def mark_good(self, broker_name: str) -> None:
+        """A broker that was set apart has answered, or is no more."""
+        if self.profile is UNANSWERED:
+            self.tolerance.remove(broker_name)
+            self.active = len(self.tolerance) > 0
+        else:
+            self.tolerance.mark_reachable(broker_name)
+
+    def is_good(self, broker_name: str, now: int) -> bool:
+        """Whether a broker is neither away nor unreachable."""
+        tolerance = self.tolerance
+        return tolerance.is_available(broker_name, now) and tolerance.is_reachable(broker_name)
 
     def select(
         self,
@@ -273,6 +317,8 @@ class MQFaultStrategy:
                 if found is not None:
                     return found
             return queues[index.next() % len(queues)]
+        if self.profile is UNANSWERED:
+            return self._select_answering(queues, index, last_broker, now)
         if self.profile.last_broker_rule is LastBrokerRule.MUST_EQUAL:
             return self._select_classic(queues, index, last_broker, now)
         return self._select_today(queues, index, last_broker, now, retry=retry)
@@ -304,6 +350,16 @@ class MQFaultStrategy:
                     queue.broker_name != last_broker and tolerance.is_reachable(queue.broker_name)
                 ),
             )
+        return queues[index.next() % len(queues)] if found is None else found
+
+    def _select_answering(
+        self, queues: Sequence[MessageQueue], index: QueueIndex, last_broker: str | None, now: int
+    ) -> MessageQueue:
+        found = _first(
+            queues,
+            index,
+            lambda queue: queue.broker_name != last_broker and self.is_good(queue.broker_name, now),
+        ) or _first(queues, index, lambda queue: queue.broker_name != last_broker)
         return queues[index.next() % len(queues)] if found is None else found
 
     def _select_classic(

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import trio
 
 from rocketmq_sdk.errors import ClosedError, ConfigurationError
-from rocketmq_sdk.producer.queue_selector import select_by_hash
+from rocketmq_sdk.model.queue import MessageQueue
+from rocketmq_sdk.producer.queue_selector import UNSET, select_by_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from rocketmq_sdk.model.message import Message
-    from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.queue_selector import QueueSelector
     from rocketmq_sdk.producer.targets import Target, TopicTargets
@@ -37,6 +37,10 @@ class SendHandle:
     not awaiting it: retries go on without a waiter.
     """
 
+    # It is the ticket of a message: `UnderWay` admits it and ends it. It holds `room`
+    # bytes for `count` messages until then. `deadline` is that of the message, `limit`
+    # that of the present attempt once it waits for a connection (0.0 before).
+
     __slots__ = (
         "_abandon",
         "_settled",
@@ -46,11 +50,13 @@ class SendHandle:
         "call",
         "channel",
         "code",
+        "count",
         "deadline",
         "done",
         "error",
         "key",
         "last_broker",
+        "limit",
         "message",
         "message_id",
         "observed",
@@ -58,6 +64,7 @@ class SendHandle:
         "queue",
         "refreshed",
         "result",
+        "room",
         "selector",
         "started",
         "stored",
@@ -90,6 +97,9 @@ class SendHandle:
         self.sys_flag = sys_flag
         self.deadline = deadline
         self.attempts = attempts
+        self.room = len(body)
+        self.count = 1
+        self.limit = 0.0
         self._abandon = abandon
         self.queue: MessageQueue | None = None
         self.selector: QueueSelector | None = None
@@ -109,21 +119,33 @@ class SendHandle:
         self._waiters: list[trio.lowlevel.Task] | None = None
         self._settled: trio.Event | None = None
 
-    def aim(self, queue: MessageQueue | None, selector: QueueSelector | None, key: object) -> None:
+    def aim(
+        self,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        key: object,
+        attempts: int = 1,
+    ) -> None:
         """Let the caller choose the queue; there is one attempt then.
 
         Raises `ConfigurationError`.
         """
+        if key is None:
+            raise ConfigurationError(
+                "key is None, which chooses no queue; leave key= out to send to any queue"
+            )
         if queue is not None:
-            if selector is not None or key is not None:
+            if selector is not None or key is not UNSET:
                 raise ConfigurationError("queue= excludes selector= and key=")
             if queue.topic != self.topic.topic:
-                raise ConfigurationError(f"{queue!r} is no queue of topic {self.topic.topic!r}")
+                if queue.topic != self.message.topic:
+                    raise ConfigurationError(f"{queue!r} is no queue of topic {self.topic.topic!r}")
+                queue = MessageQueue(self.topic.topic, queue.broker_name, queue.queue_id)
             self.queue = queue
         else:
             self.selector = selector or select_by_hash
-            self.key = key
-        self.attempts = 1
+            self.key = None if key is UNSET else key
+        self.attempts = attempts
 
     def __await__(self) -> Generator[Any, Any, SendResult]:
         return self.wait().__await__()
@@ -193,7 +215,7 @@ class SendHandle:
         self._abandon(self)
 
     def settle(self) -> None:
-        """Wake the waiters; result or error is set. For the send loop only."""
+        """Wake the waiters; result or error is set. For `UnderWay` only."""
         self.done = True
         self.call = self.channel = None
         if self._settled is not None:

@@ -18,6 +18,7 @@ from rocketmq_sdk.producer.outgoing import (
     properties_of,
     wrap_batch,
 )
+from rocketmq_sdk.producer.queue_selector import UNSET
 from rocketmq_sdk.producer.request_reply import request_properties
 from rocketmq_sdk.validators import to_seconds
 
@@ -39,7 +40,7 @@ SEND_V2: Final = 310
 SEND_BATCH: Final = 320
 COMPRESS_IN_THREAD: Final = 256 * 1024
 _UNENDING: Final = float("inf")
-_UNAIMED: Final = (None, None, None, None)
+_UNAIMED: Final = (None, None, UNSET, None)
 
 
 class Producer(SendEngine):
@@ -63,7 +64,7 @@ class Producer(SendEngine):
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
-        key: object = None,
+        key: object = UNSET,
         timeout: float | timedelta | None = None,
     ) -> SendResult:
         """Send one message and wait until a broker has stored it.
@@ -85,20 +86,37 @@ class Producer(SendEngine):
         if self._types is not None:
             await self._hold_to_type((message,))
         if self._under_way.is_full(size):
-            seconds = await self._under_way.wait_for_room(size, seconds, self._running_loop)
+            with await self._under_way.wait_for_room(size, seconds, self._running_loop) as room:
+                handle = await self._enter(message, queue, selector, key, timeout, room.seconds)
+        elif self._accumulator is None and size < COMPRESS_IN_THREAD:
+            handle = self._start(message, queue, selector, key, seconds)
+        else:
+            handle = await self._enter(message, queue, selector, key, timeout, seconds)
+        return await handle.wait_or_abandon()
+
+    async def _enter(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        key: object,
+        timeout: float | timedelta | None,
+        seconds: float,
+    ) -> SendHandle | AccumulatedHandle:
+        """Hand a message over, in a batch or compressed in a thread if need be."""
         if (
             self._accumulator is not None
             and (queue, selector, key, timeout) == _UNAIMED
             and self._accumulator.takes(message)
         ):
-            return await self._accumulate(message).wait()
+            return self._accumulate(message)
+        size, packed = len(message.body), None
         if size >= COMPRESS_IN_THREAD and size >= self.config.compress_over:
             check_size(size, self.config.max_message_size)
+            deadline = trio.current_time() + seconds
             packed = await trio.to_thread.run_sync(compressed, message.body, self.config)
-            return await self._start(
-                message, queue, selector, key, seconds, packed
-            ).wait_or_abandon()
-        return await self._start(message, queue, selector, key, seconds).wait_or_abandon()
+            seconds = max(0.0, deadline - trio.current_time())
+        return self._start(message, queue, selector, key, seconds, packed)
 
     def submit(
         self,
@@ -106,7 +124,7 @@ class Producer(SendEngine):
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
-        key: object = None,
+        key: object = UNSET,
         timeout: float | timedelta | None = None,
     ) -> SendHandle | AccumulatedHandle:
         """Send one message without waiting; the rules are those of `send`.
@@ -142,7 +160,7 @@ class Producer(SendEngine):
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
-        key: object = None,
+        key: object = UNSET,
         timeout: float | timedelta | None = None,
     ) -> None:
         """Send one message in one attempt, without confirmation.
@@ -166,7 +184,7 @@ class Producer(SendEngine):
         *,
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
-        key: object = None,
+        key: object = UNSET,
         timeout: float | timedelta | None = None,
     ) -> SendResult:
         """Send messages of one topic in one request.
@@ -199,11 +217,20 @@ class Producer(SendEngine):
 
     async def _send_batch(self, batch: Batch, seconds: float, **aim: Unpack[Aim]) -> SendResult:
         if self._under_way.is_full(len(batch.body)):
-            seconds = await self._under_way.wait_for_room(
+            with await self._under_way.wait_for_room(
                 len(batch.body), seconds, self._running_loop
-            )
-        topic, message, now = self._topics[batch.topic], batch.message, trio.current_time()
-        more = (
+            ) as room:
+                handle = self._start_batch(batch, room.seconds, **aim)
+        else:
+            handle = self._start_batch(batch, seconds, **aim)
+        return await handle.wait_or_abandon()
+
+    def _start_batch(self, batch: Batch, seconds: float, **aim: Unpack[Aim]) -> SendHandle:
+        now = trio.current_time()
+        handle = SendHandle(
+            self._topics[batch.topic],
+            SEND_BATCH,
+            batch.message,
             batch.message_ids,
             batch.properties,
             batch.body,
@@ -213,10 +240,7 @@ class Producer(SendEngine):
             self._attempts,
             self._under_way.abandoned,
         )
-        handle = SendHandle(topic, SEND_BATCH, message, *more)
-        return await self._go(
-            handle, aim.get("queue"), aim.get("selector"), aim.get("key")
-        ).wait_or_abandon()
+        return self._go(handle, **aim)
 
     async def recall(
         self, handle: str | SendResult, *, timeout: float | timedelta | None = None
@@ -274,7 +298,12 @@ class Producer(SendEngine):
             more = request_properties(correlation, self.client.client_id, seconds)
             left = max(0.0, deadline - trio.current_time())
             handle = self._start(
-                message, aim.get("queue"), aim.get("selector"), aim.get("key"), left, more=more
+                message,
+                aim.get("queue"),
+                aim.get("selector"),
+                aim.get("key", UNSET),
+                left,
+                more=more,
             )
             await handle.wait_or_abandon()
             return await self._requests.reply(
@@ -300,8 +329,8 @@ class Producer(SendEngine):
 
     @property
     def in_flight(self) -> int:
-        """Messages handed over and not finished."""
-        return len(self._under_way.handles)
+        """Messages handed over and not finished, those of a batch each for itself."""
+        return self._under_way.count
 
     @property
     def messages(self) -> MessageQueries:
@@ -371,9 +400,14 @@ class Producer(SendEngine):
             1,
             self._under_way.abandoned,
         )
-        if queue is not None or selector is not None or key is not None:
-            handle.aim(queue, selector, key)
+        self._aim(handle, queue, selector, key)
         if self._hooked:
             self._hooks.before(handle)
-            self._hooks.after(handle)
-        await loop.oneway(handle)
+        try:
+            await loop.oneway(handle)
+        except Exception as error:
+            handle.error = error
+            raise
+        finally:
+            if self._hooked:
+                self._hooks.after(handle)

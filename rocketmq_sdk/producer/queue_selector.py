@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import ConfigurationError
@@ -23,6 +24,18 @@ QueueSelector = Callable[["Sequence[MessageQueue]", "Message", object], "Message
 
 The key is None when the caller gave none.
 """
+
+
+class Unset(Enum):
+    """What stands for a key that was not given; None may be a mistake."""
+
+    UNSET = "UNSET"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+UNSET: Final = Unset.UNSET
 
 _MASK: Final = 0x7FFFFFFF
 _INT_RANGE: Final = 1 << 32
@@ -93,7 +106,7 @@ def select_by_key(queues: Sequence[MessageQueue], message: Message, key: object)
 
     Raises `ConfigurationError` when the message has neither.
     """
-    if key is None:
+    if key is None or key is UNSET:
         key = message.sharding_key or next(iter(message.keys), None)
         if key is None:
             raise ConfigurationError(

@@ -11,15 +11,19 @@ deadline and its unique id.
 
 from __future__ import annotations
 
+import logging
+import random
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.client.retry import SEND_STATUS, Judgement, Next, judge_error, judge_status
+from rocketmq_sdk.backoff import Backoff
+from rocketmq_sdk.client.retry import SEND_STATUS, Next, judge_error
 from rocketmq_sdk.client.routes import DefaultTopic
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import (
+    BrokerError,
     ClosedError,
     ConnectError,
     FieldError,
@@ -32,31 +36,43 @@ from rocketmq_sdk.errors import (
 from rocketmq_sdk.model.enums import SendStatus
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.results import SendResult
+from rocketmq_sdk.producer.fault_strategy import UNANSWERED
+from rocketmq_sdk.producer.timekeeper import Timekeeper
 from rocketmq_sdk.producer.waiting_room import WaitingRoom
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.send import SendMessageResponseHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy
     from rocketmq_sdk.producer.handle import SendHandle
-    from rocketmq_sdk.producer.targets import Target
+    from rocketmq_sdk.producer.targets import Target, TopicTargets
+    from rocketmq_sdk.producer.under_way import UnderWay
     from rocketmq_sdk.remoting.channel import PendingCall
 
+logger = logging.getLogger("rocketmq_sdk.producer")
 _SEND_OK: Final = SendStatus.SEND_OK
 _BATCH: Final = 320
 ONEWAY_HIGH_WATER: Final = 4 * 1024 * 1024
 _GO_AWAY: Final = ResponseCode.GO_AWAY
+SHARE: Final = 0.5
+"""The share of the remaining time that an attempt may take.
+
+While there is another broker. So a broker that does not answer does not use up the time
+of a message.
+"""
+LEAST_SILENCE: Final = 0.25
+"""Seconds without an answer that tell something of a broker.
+
+Who gives a message less time than that must not set brokers apart.
+"""
+PAUSES: Final = Backoff(first=0.05, limit=1.0)
+"""Between attempts of a producer that tries until the deadline."""
 
 
 class SendLoop:
-    """Takes handles through their attempts.
-
-    `finished` is called once for each, with its result or error set.
-    """
+    """Takes the messages that `under_way` has admitted through their attempts."""
 
     def __init__(
         self,
@@ -64,13 +80,16 @@ class SendLoop:
         config: ProducerConfig,
         strategy: MQFaultStrategy,
         nursery: trio.Nursery,
-        finished: Callable[[SendHandle], None],
+        under_way: UnderWay,
     ) -> None:
         self._client = client
         self._config = config
         self._strategy = strategy
-        self._watching = strategy.profile is not None
-        self._finished = finished
+        self._under_way = under_way
+        self._limit = config.send_timeout_per_attempt
+        self._first_attempts = 1 + config.retry_times
+        self._persistent = config.retry_until_deadline
+        self.timekeeper = Timekeeper(under_way.handles, expired=self._expired, resume=self._resumed)
         self._channel_nowait = client.remoting.channel_nowait
         self._interceptors = client.remoting.interceptors
         self._now_ms = client.clock.now_ms
@@ -88,8 +107,10 @@ class SendLoop:
             self._connect,
             ready=self._connected,
             failed=self._not_connected,
-            expired=self._expired,
+            expired=self._not_connected_in_time,
+            limited=True,
         )
+        nursery.start_soon(self.timekeeper.run)
 
     async def find_route(self, topic: str) -> None:
         """Ask for the route of a topic, or of the default topic if there is none."""
@@ -101,34 +122,37 @@ class SendLoop:
     # --- the way of one message
 
     def start(self, handle: SendHandle) -> None:
-        """Make the first attempt now, or as soon as the route is known."""
+        """Make the next attempt now, or as soon as the route is known."""
         topic = handle.topic
+        if handle.deadline < self.timekeeper.due:
+            self.timekeeper.watch(handle.deadline)
         if not topic.current() or self._routes.is_waiting(topic.topic):
             self._routes.enter(topic.topic, handle)
         else:
             self._choose(handle)
 
     def _routed(self, handle: SendHandle) -> None:
-        topic = handle.topic
         handle.started = 0.0
-        if topic.current():
+        if handle.topic.current():
             self._choose(handle)
         else:
-            self.finish(
-                handle,
-                None,
-                RouteError(
-                    f"topic {topic.topic!r} has no queue that can be written to, or no broker of "
-                    "it has a master"
-                ),
-            )
+            self._stopped(handle, no_queue(handle.topic))
 
     def _no_route(self, handle: SendHandle, error: RocketMQError) -> None:
-        if handle.target is None:
-            self.finish(handle, None, error)
-        else:  # the route was asked for again between two attempts; the old one has to do
+        if handle.target is not None and handle.topic.current():
+            # The route was asked for again between two attempts; the old one has to do.
             handle.started = 0.0
             self._choose(handle)
+        else:
+            self._stopped(handle, error)
+
+    def _stopped(self, handle: SendHandle, error: RocketMQError) -> None:
+        """There is nowhere to send a message to."""
+        if self._persistent and error.retryable:
+            handle.attempts -= 1
+            self._rest(handle, error)
+        else:
+            self.finish(handle, handle.stored, error)
 
     def _choose(self, handle: SendHandle) -> None:
         """Choose the queue of the next attempt and go on to it."""
@@ -152,27 +176,30 @@ class SendLoop:
             return topic.of_queue(handle.queue)
         if handle.selector is not None:
             return topic.selected(handle.selector, handle.message, handle.key)
-        if handle.last_broker is None and not self._watching:
+        if handle.last_broker is None and not self._strategy.active:
             targets = topic.targets
             return targets[topic.index.next() % len(targets)]
         return topic.another(self._strategy, handle.last_broker, self._monotonic_ms())
 
     def _attempt(self, handle: SendHandle, target: Target) -> None:
         """Hand one attempt to the connection of the target's broker."""
-        channel = self._channel_nowait(target.address)
-        if channel is None or self._connections.is_waiting(target.address):
-            self._connections.enter(target.address, handle)
-            return
         now = handle.started
         if not now:
             now = handle.started = trio.current_time()
-        timeout = handle.deadline - now
+        timeout = (handle.limit or handle.deadline) - now
         if timeout <= 0.0:
-            self._expired(handle)
+            self._not_connected_in_time(handle)
             return
-        limit = self._config.send_timeout_per_attempt
-        if limit is not None and handle.attempts > 1 and limit < timeout:
-            timeout = limit
+        if handle.attempts > 1 and not handle.limit:
+            if self._limit is not None:
+                timeout = min(timeout, self._limit)
+            elif handle.topic.several and self._another_is_there(handle, target):
+                timeout *= SHARE
+        channel = self._channel_nowait(target.address)
+        if channel is None or self._connections.is_waiting(target.address):
+            handle.limit = now + timeout
+            self._connections.enter(target.address, handle)
+            return
         handle.attempts -= 1
         try:
             command = self.command(handle, target)
@@ -192,6 +219,17 @@ class SendLoop:
         except RocketMQError as error:
             self._failed(handle, error)
 
+    def _another_is_there(self, handle: SendHandle, target: Target) -> bool:
+        """Whether another broker could take the message if this one does not answer."""
+        if handle.queue is not None or handle.selector is not None:
+            return False
+        strategy = self._strategy
+        return not strategy.active or any(
+            strategy.is_good(other.broker_name, self._monotonic_ms())
+            for other in handle.topic.targets
+            if other.broker_name != target.broker_name
+        )
+
     async def oneway(self, handle: SendHandle) -> None:
         """Send a message without confirmation. Raises `RouteError`, `ConnectError`.
 
@@ -201,10 +239,7 @@ class SendLoop:
         if not topic.current():
             await self.find_route(topic.topic)
             if not topic.current():
-                raise RouteError(
-                    f"topic {handle.message.topic!r} has no queue that can be written to, or no "
-                    "broker of it has a master"
-                )
+                raise no_queue(topic)
         target = self.next_target(handle)
         channel = self._channel_nowait(target.address) or await self._client.remoting.channel(
             target.address, self._client.config.connect_timeout
@@ -256,8 +291,24 @@ class SendLoop:
 
     def _not_connected(self, handle: SendHandle, error: RocketMQError) -> None:
         handle.attempts -= 1
-        handle.started = trio.current_time()
+        if not handle.started:
+            handle.started = trio.current_time()
         self._failed(handle, error)
+
+    def _not_connected_in_time(self, handle: SendHandle) -> None:
+        """The limit of an attempt has passed while it waited for a connection."""
+        target, now = handle.target, trio.current_time()
+        assert target is not None
+        error = ConnectError(
+            f"no connection to {target.address} within {now - handle.started:.3g} s",
+            address=target.address,
+        )
+        if now < handle.deadline:
+            self._not_connected(handle, error)
+            return
+        handle.error = error
+        self._note_failure(handle, target, error)
+        self._expired(handle)
 
     # --- what comes back
 
@@ -283,6 +334,17 @@ class SendLoop:
             assert call.error is not None
             self._failed(handle, call.error)
             return
+        try:
+            self._judge(handle, response)
+        except Exception as error:
+            # Whatever an answer does to this code: the message ends.
+            logger.exception("the answer %r for %r cannot be used", response, handle)
+            failure = RocketMQError(f"the broker's answer cannot be used: {error!r}")
+            failure.outcome_unknown = True
+            self.finish(handle, handle.stored, failure)
+
+    def _judge(self, handle: SendHandle, response: Command) -> None:
+        """The broker has answered."""
         target = handle.target
         assert target is not None
         status = SEND_STATUS.get(response.code)
@@ -298,13 +360,14 @@ class SendLoop:
             return
         try:
             result = _send_result(handle, target, response, status)
-        except FieldError as error:
+        except (FieldError, ValueError) as error:
             # The broker says that it has stored the message, only not where.
-            handle.unknown = True
-            self._failed(handle, error)
+            failure = FieldError(f"the broker's answer cannot be read: {error}")
+            failure.outcome_unknown = True
+            self._failed(handle, failure)
             return
-        if self._watching:
-            self._note(handle, target, judge_status(status, retry_when_not_store_ok=False))
+        if self._strategy.active:
+            self._note(handle, target, isolated=False, reachable=True)
         if status is _SEND_OK or not self._config.retry_another_broker_when_not_store_ok:
             self.finish(handle, result, None)
         else:
@@ -320,11 +383,9 @@ class SendLoop:
         target = handle.target
         assert target is not None
         handle.call = None
-        judgement = judge_error(
-            error, retry_codes=self._config.retry_response_codes, detector=self._config.detector
-        )
-        if self._watching:
-            self._note(handle, target, judgement)
+        judgement = judge_error(error, retry_codes=self._config.retry_response_codes)
+        if self._strategy.profile is not None:
+            self._note_failure(handle, target, error)
         if judgement.step is Next.RETRY:
             self._again(handle, target, error)
         else:
@@ -332,32 +393,61 @@ class SendLoop:
 
     def _again(self, handle: SendHandle, failed: Target, error: RocketMQError) -> None:
         """Make the next attempt if one is left and there is time for it."""
-        if handle.attempts <= 0:
+        tried = self._tries(handle)
+        if handle.attempts <= 0 or (tried >= self._first_attempts and not error.retryable):
             self.finish(handle, handle.stored, error)
             return
+        if logger.isEnabledFor(logging.INFO):
+            _log_retry(handle, failed, error)
+        handle.error = error
         if trio.current_time() >= handle.deadline:
             self._expired(handle)
             return
         handle.last_broker = failed.broker_name
-        if (
-            isinstance(error, ConnectError)
-            and not handle.refreshed
-            and handle.topic.only_broker(failed.broker_name)
-        ):
+        handle.limit = 0.0
+        alone = handle.topic.only_broker(failed.broker_name)
+        if isinstance(error, ConnectError) and not handle.refreshed and alone:
             # Nobody else could take the message; perhaps the broker has another address
             # by now.
             handle.refreshed = True
             self._routes.enter(handle.topic.topic, handle)
+        elif self._persistent and (alone or tried > 1 or handle.selector or handle.queue):
+            self._rest(handle, error)
         else:
-            handle.started = 0.0
+            self._resumed(handle)
+
+    def _tries(self, handle: SendHandle) -> int:
+        """How many attempts a message has had."""
+        return self._config.most_attempts - handle.attempts
+
+    def _rest(self, handle: SendHandle, error: RocketMQError) -> None:
+        """Pause before the next attempt."""
+        handle.error = error
+        seconds = PAUSES.delay(max(0, self._tries(handle) - 1), random.random())
+        left = handle.deadline - trio.current_time()
+        self.timekeeper.pause(handle, max(0.0, min(seconds, left)))
+
+    def _resumed(self, handle: SendHandle) -> None:
+        """Go on to the next attempt."""
+        handle.started = handle.limit = 0.0
+        if trio.current_time() >= handle.deadline:
+            self._expired(handle)
+        elif handle.topic.current() and not self._routes.is_waiting(handle.topic.topic):
             self._choose(handle)
+        elif handle.refreshed and not self._persistent:
+            self._stopped(handle, no_queue(handle.topic))
+        else:
+            handle.refreshed = True
+            self._routes.enter(handle.topic.topic, handle)
 
     def _expired(self, handle: SendHandle) -> None:
         """The time of a message is up."""
-        if handle.stored is not None:
-            self.finish(handle, handle.stored, None)
-        else:
-            self.finish(handle, None, SendTimeout(_used_up(handle), outcome_unknown=handle.unknown))
+        if handle.call is not None:
+            handle.unknown = True
+            handle.call.forget()
+        error = SendTimeout(_used_up(handle), outcome_unknown=handle.unknown)
+        error.__cause__ = handle.error
+        self.finish(handle, handle.stored, error)
 
     def finish(
         self, handle: SendHandle, result: SendResult | None, error: Exception | None
@@ -366,31 +456,60 @@ class SendLoop:
 
         The error says whether the message may be stored all the same.
         """
-        if result is not None:
-            handle.result = result
-        else:
-            handle.error = (
-                final_error(error, unknown=handle.unknown)
-                if isinstance(error, RocketMQError)
-                else error
-            )
-            if handle.target is not None and isinstance(handle.error, RocketMQError):
-                handle.error.last_queue = (handle.target.broker_name, handle.target.queue.queue_id)
-        handle.settle()
-        self._finished(handle)
+        if result is None and isinstance(error, RocketMQError):
+            error = final_error(error, unknown=handle.unknown)
+            if handle.target is not None:
+                error.last_queue = (handle.target.broker_name, handle.target.queue.queue_id)
+        self._under_way.end(handle, result, error)
 
-    def _note(self, handle: SendHandle, target: Target, judgement: Judgement) -> None:
+    def _note_failure(self, handle: SendHandle, target: Target, error: RocketMQError) -> None:
+        """Let fault avoidance know of an attempt that failed."""
+        strategy = self._strategy
+        if strategy.profile is UNANSWERED:
+            if isinstance(error, ConnectError) or (
+                isinstance(error, RequestTimeoutError)
+                and trio.current_time() - handle.started >= LEAST_SILENCE
+            ):
+                self._note(handle, target, isolated=True, reachable=not self._config.probing)
+            elif isinstance(error, BrokerError) and strategy.active:
+                self._note(handle, target, isolated=False, reachable=True)
+            return
+        judgement = judge_error(
+            error, retry_codes=self._config.retry_response_codes, detector=self._config.probing
+        )
         if judgement.isolated is not None:
-            self._strategy.update_fault_item(
-                target.broker_name,
-                int((trio.current_time() - handle.started) * 1000),
-                isolation=judgement.isolated,
-                reachable=judgement.reachable,
-                now=self._monotonic_ms(),
-            )
+            self._note(handle, target, isolated=judgement.isolated, reachable=judgement.reachable)
+
+    def _note(self, handle: SendHandle, target: Target, *, isolated: bool, reachable: bool) -> None:
+        self._strategy.update_fault_item(
+            target.broker_name,
+            int((trio.current_time() - handle.started) * 1000),
+            isolation=isolated,
+            reachable=reachable,
+            now=self._monotonic_ms(),
+        )
 
     def _monotonic_ms(self) -> int:
         return int(trio.current_time() * 1000)
+
+
+def no_queue(topic: TopicTargets) -> RouteError:
+    """The error for a topic that nobody takes messages for."""
+    return RouteError(
+        f"topic {topic.topic!r} has no queue that can be written to, or no broker of it has a "
+        "master"
+    )
+
+
+def _log_retry(handle: SendHandle, failed: Target, error: RocketMQError) -> None:
+    logger.info(
+        "an attempt to send %s to %r failed at %s, the next one follows: %s",
+        handle.message_id,
+        failed.queue,
+        failed.address,
+        error,
+        exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
+    )
 
 
 def _used_up(handle: SendHandle) -> str:

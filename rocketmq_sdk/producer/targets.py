@@ -75,6 +75,7 @@ class TopicTargets:
         "index",
         "provisional",
         "queues",
+        "several",
         "targets",
         "template",
         "topic",
@@ -89,6 +90,8 @@ class TopicTargets:
         self.index = QueueIndex()
         self.version = _FRESH
         self.provisional = False
+        self.several = False
+        """Whether more than one broker takes messages."""
         self.queues: list[MessageQueue] = []
         self.targets: list[Target] = []
         self._by_queue: dict[MessageQueue, Target] = {}
@@ -114,6 +117,7 @@ class TopicTargets:
             ]
             self.queues = [target.queue for target in self.targets]
             self._by_queue = {target.queue: target for target in self.targets}
+            self.several = len({target.broker_name for target in self.targets}) > 1
         return bool(self.targets)
 
     def of_queue(self, queue: MessageQueue) -> Target:

@@ -283,11 +283,27 @@ class TransactionProducer(Producer):
         check_size(size, self.config.max_message_size)
         await self._hold_to_type((message,), TRANSACTION)
         if self._under_way.is_full(size):
-            seconds = await self._under_way.wait_for_room(size, seconds, self._running_loop)
+            with await self._under_way.wait_for_room(size, seconds, self._running_loop) as room:
+                handle = self._start_half(message, immunity, room.seconds)
+        else:
+            handle = self._start_half(message, immunity, seconds)
+        half = await handle.wait_or_abandon()
+        if half.status is not SendStatus.SEND_OK:
+            transaction = Transaction(message, half)
+            transaction.rollback()
+            await self._end_quietly(transaction, seconds)
+            remark = (
+                f"the half message is stored, but not as safely as asked ({half.status.name}); it "
+                "is rolled back"
+            )
+            raise broker_error(_NOT_SAFE[half.status], remark, topic=message.topic)
+        return half
+
+    def _start_half(self, message: Message, immunity: float | None, seconds: float) -> SendHandle:
         topic = self._topics[message.topic]
         body, sys_flag = (
             (message.body, 0)
-            if size < self.config.compress_over
+            if len(message.body) < self.config.compress_over
             else compressed(message.body, self.config)
         )
         message_id = self._next_id()
@@ -309,17 +325,7 @@ class TransactionProducer(Producer):
             self._attempts,
             self._under_way.abandoned,
         )
-        half = await self._go(handle, None, None, None).wait_or_abandon()
-        if half.status is not SendStatus.SEND_OK:
-            transaction = Transaction(message, half)
-            transaction.rollback()
-            await self._end_quietly(transaction, seconds)
-            remark = (
-                f"the half message is stored, but not as safely as asked ({half.status.name}); it "
-                "is rolled back"
-            )
-            raise broker_error(_NOT_SAFE[half.status], remark, topic=message.topic)
-        return half
+        return self._go(handle)
 
     # --- the end
 
@@ -386,7 +392,7 @@ class TransactionProducer(Producer):
     def _end_command(self, transaction: Transaction, outcome: int) -> Command:
         half = transaction.half
         header = EndTransactionRequestHeader(
-            topic=transaction.message.topic,
+            topic=self.client.namespace.wrap(transaction.message.topic),
             producer_group=self.group,
             bname=half.queue.broker_name,
             tran_state_table_offset=half.queue_offset,
@@ -434,6 +440,7 @@ class TransactionProducer(Producer):
         try:
             header = CheckTransactionStateRequestHeader.from_ext(check.command.ext_fields)
             message = decode_message(check.command.body, broker_name=header.bname or "")
+            message.topic = self.client.namespace.unwrap(message.topic)
         except (ProtocolError, RocketMQError) as error:
             logger.warning(
                 "a check of a transaction of group %r cannot be read: %s", self.group, error

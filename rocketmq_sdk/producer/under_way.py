@@ -1,10 +1,14 @@
-"""The messages of a producer that were handed over and are not finished."""
+"""The messages of a producer that were handed over and are not finished.
+
+Each is a ticket, a `SendHandle`. It is admitted here and ended here, once, whatever
+happens to it: then its room is free, its waiters wake, and the observers are told.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import trio
 
@@ -13,6 +17,7 @@ from rocketmq_sdk.errors import ClosedError, SendTimeout, TooManyRequestsError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.producer.handle import SendHandle
 
@@ -20,89 +25,180 @@ logger = logging.getLogger("rocketmq_sdk.producer")
 REMEMBERED_FAILURES: Final = 1000
 
 
-class UnderWay:
-    """Handles under way, the room within the limits, and failures that nobody has seen.
+class Room:
+    """Room for one message, kept for a sender that has waited for it.
 
-    `finished` is called once for each handle that was added to `handles`, with its
-    result or error set; then it calls each of `observers` in their order.
+    Use it as a context manager around the start of the message, which takes room of
+    its own. `seconds` are left of the time that the sender had.
+    """
+
+    __slots__ = ("_owner", "granted", "seconds", "size", "taken")
+
+    def __init__(self, owner: UnderWay, size: int) -> None:
+        self._owner = owner
+        self.size = size
+        self.granted = trio.Event()
+        self.taken = False
+        self.seconds = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._owner.leave(self)
+
+
+class UnderWay:
+    """Messages under way, room within the limits, and failures that nobody has seen.
+
+    `observers` are called for each message that has ended, in their order; what one
+    raises is logged.
     """
 
     __slots__ = (
         "_failures",
         "_max_bytes",
-        "_max_handles",
-        "_room",
+        "_max_count",
+        "_waiting",
         "bytes",
+        "count",
         "handles",
         "observers",
     )
 
     def __init__(self, config: ProducerConfig) -> None:
         self.handles: set[SendHandle] = set()
+        self.count = 0
+        """Messages under way, and those that a sender is about to hand over."""
         self.bytes = 0
-        """Sum of the body sizes of `handles`; whoever adds a handle adds its size."""
+        """The bytes that they hold."""
         self.observers: list[Callable[[SendHandle], None]] = []
-        self._max_handles = config.max_in_flight
+        self._max_count = config.max_in_flight
         self._max_bytes = config.max_in_flight_bytes
-        self._room = trio.lowlevel.ParkingLot()
+        self._waiting: deque[Room] = deque()
         self._failures: deque[SendHandle] = deque(maxlen=REMEMBERED_FAILURES)
 
     # --- room
 
     def is_full(self, size: int) -> bool:
-        """Whether a message of `size` bytes has to wait. One message always fits."""
-        under_way = len(self.handles)
-        return under_way >= self._max_handles or (
-            under_way > 0 and self.bytes + size > self._max_bytes
-        )
+        """Whether a message of `size` bytes has to wait. One message always fits.
+
+        Who comes while others wait has to wait behind them.
+        """
+        return bool(self._waiting) or not self._fits(size)
+
+    def _fits(self, size: int) -> bool:
+        count = self.count
+        return count < self._max_count and (not count or self.bytes + size <= self._max_bytes)
 
     def refusal(self) -> TooManyRequestsError:
         """The error of a message that cannot wait."""
         return TooManyRequestsError(
-            f"{len(self.handles)} messages with {self.bytes} bytes are under way, the limit"
+            f"{self.count} messages with {self.bytes} bytes are under way, the limit"
         )
 
     async def wait_for_room(
         self, size: int, seconds: float, check_open: Callable[[], object]
-    ) -> float:
-        """Wait until a message of `size` bytes may be handed over.
+    ) -> Room:
+        """Wait until a message of `size` bytes may be handed over, in turn.
 
-        Returns the seconds that are left of `seconds`. Raises `SendTimeout` when they
-        have passed, and what `check_open` raises; it is called before each wait.
+        Raises `SendTimeout` when `seconds` have passed, and what `check_open` raises.
         """
+        check_open()
         deadline = trio.current_time() + seconds
-        with trio.move_on_after(seconds):
-            while self.is_full(size):
-                check_open()
-                await self._room.park()
-            return deadline - trio.current_time()
-        raise SendTimeout(
-            f"{len(self.handles)} messages were under way, the limit, for {seconds:g} s",
-            outcome_unknown=False,
-        )
+        room = Room(self, size)
+        self._waiting.append(room)
+        try:
+            with trio.move_on_at(deadline):
+                await room.granted.wait()
+            check_open()
+            if not room.taken:
+                raise SendTimeout(
+                    f"{self.count} messages were under way, the limit, for {seconds:g} s",
+                    outcome_unknown=False,
+                )
+        except BaseException:
+            self.leave(room)
+            raise
+        room.seconds = deadline - trio.current_time()
+        return room
 
-    # --- the end of one message
+    def leave(self, room: Room) -> None:
+        """A sender has used its room, or does not want it any more."""
+        if room.taken:
+            room.taken = False
+            self.count -= 1
+            self.bytes -= room.size
+        elif room in self._waiting:
+            self._waiting.remove(room)
+        self._serve_waiting()
 
-    def finished(self, handle: SendHandle) -> None:
-        """A message has its result or error."""
+    def _serve_waiting(self) -> None:
+        """Give room to all that fit, the first first."""
+        waiting = self._waiting
+        while waiting and self._fits(waiting[0].size):
+            room = waiting.popleft()
+            room.taken = True
+            self.count += 1
+            self.bytes += room.size
+            room.granted.set()
+
+    # --- one message
+
+    def admit(self, handle: SendHandle) -> None:
+        """A message is handed over."""
+        self.handles.add(handle)
+        self.count += handle.count
+        self.bytes += handle.room
+
+    def grow(self, handle: SendHandle, messages: int, size: int) -> None:
+        """A batch that gathers has so many messages and bytes more, or fewer."""
+        handle.count += messages
+        handle.room += size
+        self.count += messages
+        self.bytes += size
+        if messages < 0 and self._waiting:
+            self._serve_waiting()
+
+    def end(self, handle: SendHandle, result: SendResult | None, error: Exception | None) -> None:
+        """A message has its result, else its error.
+
+        Does nothing for one that has ended.
+        """
+        if handle.done:
+            return
+        handle.result = result
+        handle.error = error if result is None else None
         self.handles.discard(handle)
-        self.bytes -= len(handle.body)
-        for observe in self.observers:
-            observe(handle)
-        if handle.error is not None and not handle.observed:
+        self.count -= handle.count
+        self.bytes -= handle.room
+        handle.settle()
+        if result is None and not handle.observed:
             self._failures.append(handle)
-        if self._room:
-            self._room.unpark()
+        if self._waiting:
+            self._serve_waiting()
+        for observe in self.observers:
+            try:
+                observe(handle)
+            except Exception:
+                logger.exception("%r is finished, and an observer of it has failed", handle)
+
+    def withdraw(self, handle: SendHandle, remark: str) -> None:
+        """End a message although an attempt may be under way.
+
+        An earlier attempt may have stored it; then that is its result.
+        """
+        call = handle.call
+        if call is not None and not handle.done:
+            handle.unknown = True
+            call.forget()
+        error = ClosedError(remark)
+        error.outcome_unknown = handle.unknown
+        self.end(handle, handle.stored, error)
 
     def abandoned(self, handle: SendHandle) -> None:
         """The only waiter of a message was cancelled."""
-        if handle.call is not None:
-            handle.unknown = True
-            handle.call.forget()
-        handle.error = ClosedError("the message was given up by its sender")
-        handle.error.outcome_unknown = handle.unknown
-        handle.settle()
-        self.finished(handle)
+        self.withdraw(handle, "the message was given up by its sender")
 
     # --- all of them
 
@@ -127,19 +223,11 @@ class UnderWay:
 
         Logs how many failures nobody has seen.
         """
+        waiting, self._waiting = self._waiting, deque()
+        for room in waiting:
+            room.granted.set()
         for handle in list(self.handles):
-            call = handle.call
-            if call is not None:
-                handle.unknown = True
-                call.forget()
-            handle.result = handle.stored
-            if handle.result is None:
-                handle.error = ClosedError(
-                    "the producer was closed before the message was finished"
-                )
-                handle.error.outcome_unknown = handle.unknown
-            handle.settle()
-            self.finished(handle)
+            self.withdraw(handle, "the producer was closed before the message was finished")
         lost = sum(1 for handle in self._failures if not handle.observed)
         if lost:
             logger.warning(
@@ -148,4 +236,3 @@ class UnderWay:
                 group,
                 lost,
             )
-        self._room.unpark_all()

@@ -21,6 +21,11 @@ REST: Final = 0.01
 """Seconds between two looks for expired messages; they end at most so much late."""
 
 
+STOOD_STILL: Final = 0.05
+"""Seconds too late that tell of a loop that was blocked."""
+LAST_CHANCE: Final = 0.1
+
+
 class _Waiting:
     """What waits for one key."""
 
@@ -30,8 +35,13 @@ class _Waiting:
         self.handles: list[SendHandle] = []
         self.scope: trio.CancelScope | None = None
 
-    def next_deadline(self) -> float:
-        return min((handle.deadline for handle in self.handles), default=float("inf"))
+
+def _deadline(handle: SendHandle) -> float:
+    return handle.deadline
+
+
+def _limit(handle: SendHandle) -> float:
+    return handle.limit
 
 
 class WaitingRoom:
@@ -40,10 +50,11 @@ class WaitingRoom:
     Then `ready` is called for each, in the order of entering, or `failed` with the
     error.
 
-    A handle whose own time runs out before is handed to `expired`.
+    A handle whose own time runs out before is handed to `expired`: its `deadline`, or
+    with `limited` the `limit` of its attempt.
     """
 
-    __slots__ = ("_action", "_expired", "_failed", "_nursery", "_ready", "_waiting")
+    __slots__ = ("_action", "_end_of", "_expired", "_failed", "_nursery", "_ready", "_waiting")
 
     def __init__(
         self,
@@ -53,8 +64,10 @@ class WaitingRoom:
         ready: Callable[[SendHandle], None],
         failed: Callable[[SendHandle, RocketMQError], None],
         expired: Callable[[SendHandle], None],
+        limited: bool = False,
     ) -> None:
         self._nursery = nursery
+        self._end_of = _limit if limited else _deadline
         self._action = action
         self._ready = ready
         self._failed = failed
@@ -68,8 +81,9 @@ class WaitingRoom:
             waiting = self._waiting[key] = _Waiting()
             self._nursery.start_soon(self._serve, key, waiting)
         waiting.handles.append(handle)
-        if waiting.scope is not None and handle.deadline < waiting.scope.deadline:
-            waiting.scope.deadline = handle.deadline
+        end = self._end_of(handle)
+        if waiting.scope is not None and end < waiting.scope.deadline:
+            waiting.scope.deadline = end
 
     def is_waiting(self, key: str) -> bool:
         """Whether others wait for a key: who comes later must queue behind them."""
@@ -101,17 +115,21 @@ class WaitingRoom:
 
     async def _expire(self, waiting: _Waiting, serving: trio.CancelScope) -> None:
         rested = float("-inf")
+        end_of = self._end_of
         while True:
-            with trio.CancelScope(deadline=waiting.next_deadline()) as waiting.scope:
+            first = min(map(end_of, waiting.handles), default=float("inf"))
+            with trio.CancelScope(deadline=first) as waiting.scope:
                 await trio.sleep_forever()
-            await trio.sleep_until(
-                rested
-            )  # each look goes through all that wait, which may be many
+            if trio.current_time() - first > STOOD_STILL:
+                # The loop was blocked. What is waited for may be there.
+                await trio.sleep(LAST_CHANCE)
+            # Each look goes through all that wait, which may be many.
+            await trio.sleep_until(rested)
             now = trio.current_time()
             rested = now + REST
-            late = [handle for handle in waiting.handles if handle.done or handle.deadline <= now]
+            late = [handle for handle in waiting.handles if handle.done or end_of(handle) <= now]
             waiting.handles[:] = [
-                handle for handle in waiting.handles if not handle.done and handle.deadline > now
+                handle for handle in waiting.handles if not handle.done and end_of(handle) > now
             ]
             for handle in late:
                 if not handle.done:

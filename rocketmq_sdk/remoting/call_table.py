@@ -115,6 +115,13 @@ class CallTable:
             if not call.done:
                 call.fail(make_error())
 
+    def is_overdue(self, now: float) -> bool:
+        """Whether the deadline of a call without an answer has passed."""
+        heap, slots = self._heap, self.slots
+        while heap and heap[0][1] not in slots:
+            heapq.heappop(heap)
+        return bool(heap) and heap[0][0] <= now
+
     def fail_overdue(self, now: float) -> float:
         """End the calls whose deadline has passed; returns the next deadline.
 
@@ -142,10 +149,15 @@ class CallTable:
             if self._scope is not None:
                 self._scope.deadline = moment
 
-    async def sleep_until(self, moment: float) -> None:
-        """Sleep until `moment`, or an earlier one set by a new call or `wake_at`."""
+    async def sleep_until(self, moment: float) -> float:
+        """Sleep until `moment`, or an earlier one set by a new call or `wake_at`.
+
+        Returns by how many seconds it woke too late.
+        """
         self._due = moment
         with trio.CancelScope(deadline=moment) as self._scope:
             await trio.sleep_forever()
         self._scope = None
+        late = trio.current_time() - self._due
         self._due = -math.inf
+        return late

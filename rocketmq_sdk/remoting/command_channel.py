@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -25,6 +25,12 @@ from rocketmq_sdk.remoting.dispatch import error_response
 if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Continuation, Handler
 
+STOOD_STILL: Final = 0.05
+"""Seconds too late that tell of a loop that was blocked."""
+LAST_CHANCE: Final = 0.05
+"""Seconds for an answer to a request that could not leave before."""
+QUIET_TURNS: Final = 3
+"""Turns of the loop without news after which all is read that had come."""
 logger = logging.getLogger("rocketmq_sdk.remoting")
 
 
@@ -194,10 +200,23 @@ class CommandChannel(Channel):
 
         Sleeps until the next moment at which anything is due.
         """
+        now = trio.current_time()
         while True:
+            due = self._calls.fail_overdue(now)
+            late = await self._calls.sleep_until(min(due, self._watch(now)))
             now = trio.current_time()
-            late = self._calls.fail_overdue(now)
-            await self._calls.sleep_until(min(late, self._watch(now)))
+            if late > STOOD_STILL:
+                # The loop was blocked. Requests leave and answers that have come
+                # meanwhile are read, before calls that were overdue by `now` fail.
+                await self._read_first()
+                if self._calls.is_overdue(now):
+                    await trio.sleep(LAST_CHANCE)
+                    await self._read_first()
+
+    async def _read_first(self) -> None:
+        """Let the tasks that read run until they have read what is there."""
+        for _ in range(QUIET_TURNS):
+            await trio.lowlevel.checkpoint()
 
     def _watch(self, _now: float) -> float:
         """Look after the connection; gives the next moment to look again."""

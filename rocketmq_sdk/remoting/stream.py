@@ -41,6 +41,8 @@ DIRECT_SIZE: Final = 256 * 1024
 """More unsent bytes than this are left to the writer."""
 TURN: Final = 0.01
 """Seconds to handle commands of one chunk before other tasks have a turn."""
+READ_FIRST: Final = 1.0
+"""The most seconds that overdue calls wait for what came while the loop was blocked."""
 LOOPBACK_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 _BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError, OSError, ssl.SSLError)
 
@@ -248,6 +250,14 @@ class StreamChannel(CommandChannel):
             return str(error)
         except _BROKEN as error:
             return f"reading failed: {error or type(error).__name__}"
+
+    async def _read_first(self) -> None:
+        """Wait until the reader finds nothing more, for at most a moment."""
+        ends = trio.current_time() + READ_FIRST
+        last_read = -math.inf
+        while last_read != self._last_read and trio.current_time() < ends and not self.closed:
+            last_read = self._last_read
+            await super()._read_first()
 
     async def _handle(self, commands: list[Command]) -> None:
         answer, high_water = self._calls.answer, self._high_water

@@ -40,7 +40,7 @@ def test_defaults_are_apaches() -> None:
     )
     assert not config.retry_another_broker_when_not_store_ok
     assert config.retry_response_codes >= {17, 14, 1, 2, 16, 204, 205, 1500}
-    assert config.fault_profile is None
+    assert config.fault_profile == "unanswered"
     assert not config.detector
     assert (config.detect_timeout, config.detect_interval) == (0.2, 2.0)
 

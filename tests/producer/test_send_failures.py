@@ -45,8 +45,17 @@ async def test_no_answer_uses_up_the_budget(autojump_clock: MockClock) -> None:
         with trio.fail_after(10), pytest.raises(SendTimeout) as caught:
             await producer.send(message())
         assert trio.current_time() - began == pytest.approx(3.0)
-        assert sum(len(broker.sends) for broker in cluster.brokers) == 1
+        assert [len(broker.sends) for broker in cluster.brokers] == [1, 1]
     assert caught.value.outcome_unknown
+
+
+async def test_the_only_broker_has_the_whole_budget(autojump_clock: MockClock) -> None:
+    async with open_cluster(brokers=1) as cluster, Running(cluster) as producer:
+        cluster.brokers[0].script = [SILENT] * 3
+        await producer.publish_queues("t")
+        with trio.fail_after(10), pytest.raises(SendTimeout):
+            await producer.send(message())
+        assert len(cluster.brokers[0].sends) == 1
 
 
 async def test_a_limit_for_each_attempt_leaves_time_for_others(autojump_clock: MockClock) -> None:

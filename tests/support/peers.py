@@ -6,21 +6,26 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.errors import ConnectError
 from rocketmq_sdk.model.route import BrokerData, QueueData, TopicRoute
 from rocketmq_sdk.protocol.bodies.routes import encode_route
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2, SendMessageResponseHeader
-from rocketmq_sdk.remoting.channel import Channel
+from rocketmq_sdk.remoting.channel import Channel, Handler
 from rocketmq_sdk.remoting.dispatch import Dispatcher
 from rocketmq_sdk.remoting.server import RemotingServer
 from rocketmq_sdk.remoting.source import MemoryChannelSource
 from rocketmq_sdk.transport.memory import MemoryNetwork
+from rocketmq_sdk.transport.tcp import CONNECT_TIMEOUT
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.remoting.stream import StreamChannel
 
 SILENT = -1
 """A step of a script: give no answer."""
@@ -138,7 +143,23 @@ class ScriptedNameServer(Peer):
 
 
 class _AlwaysMemory(MemoryChannelSource):
-    """Never falls back on TCP, also for an address that nobody listens on."""
+    """Never falls back on TCP, also for an address that nobody listens on.
+
+    Connecting to one of `holes` neither succeeds nor fails: a machine without power.
+    """
+
+    def __init__(self, network: MemoryNetwork, holes: set[str]) -> None:
+        super().__init__(network)
+        self.holes = holes
+
+    async def open_channel(
+        self, address: str | None, handler: Handler, nursery: trio.Nursery
+    ) -> StreamChannel:
+        if address in self.holes:
+            with trio.move_on_after(CONNECT_TIMEOUT):
+                await trio.sleep_forever()
+            raise ConnectError(f"no connection to {address}", address=address)
+        return await super().open_channel(address, handler, nursery)
 
     def knows(self, address: str) -> bool:
         del address
@@ -150,6 +171,8 @@ class Cluster:
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self.network = MemoryNetwork()
+        self.holes: set[str] = set()
+        """Addresses that do not answer when somebody connects."""
         self.nursery = nursery
         self.routes: dict[str, TopicRoute] = {}
         self.name_servers: list[ScriptedNameServer] = []
@@ -189,7 +212,10 @@ class Cluster:
     def client(self, **options: Any) -> Client:
         addresses = [server.address for server in self.name_servers]
         return Client(
-            addresses, channels=_AlwaysMemory(self.network), client_ip="10.0.9.9", **options
+            addresses,
+            channels=_AlwaysMemory(self.network, self.holes),
+            client_ip="10.0.9.9",
+            **options,
         )
 
 
