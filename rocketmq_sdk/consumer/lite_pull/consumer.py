@@ -52,17 +52,19 @@ class LitePullConsumer(QueueQueries, RunsOnce):
     their topics. A failure to process a message is up to the program: there are no
     retries and no dead letter topic.
 
-    With `auto_commit` (the default), the messages of a poll count as done when the next
-    poll begins, or when the block is left without an error, and are committed every
-    `auto_commit_interval`. In `async for` each message counts when the next one is
-    requested. Without `auto_commit`, only `commit` commits. A message may come more
-    than once: what was not committed is delivered again to the next owner of the queue.
-    When a queue goes to another member, its polled messages have `revoke_grace` to be
-    done.
+    Any number of tasks may poll. With `auto_commit` and `auto_done` (the defaults), the
+    messages of a poll count as done when the same task polls again, or when the block
+    is left without an error. In `async for` each message counts when the task requests
+    the next one. So do not hand messages to other tasks: let those poll themselves, or
+    switch `auto_done` off, and a message is done when `done(message)` says so. What is
+    done, up to the first message of a queue that is not, is committed every
+    `auto_commit_interval`. Without `auto_commit`, only `commit` commits. A message may
+    come more than once: what was not committed is delivered again to the next owner of
+    the queue.
 
     `on_assignment_change` is called with an `AssignmentChange`, one change after
-    another (an async function is awaited), but not at the end of the block. Only one
-    task may poll. Entering and leaving take as long as for a `PushConsumer`.
+    another (an async function is awaited), but not at the end of the block. Entering
+    and leaving take as long as for a `PushConsumer`.
 
     Raises `ConfigurationError` for settings that are not acceptable. A failure in the
     background cancels the block and is raised from it as one `RocketMQError`.
@@ -140,7 +142,7 @@ class LitePullConsumer(QueueQueries, RunsOnce):
         The list is empty when none do. `timeout` is by default `poll_timeout`,
         `max_messages` `pull_batch_size`. The messages may be of several queues, in the
         order of each. Cancelling it loses nothing. Raises `ClosedError` outside of the
-        block, and `ConfigurationError` when another task polls.
+        block.
         """
         self._check_running()
         most = self.config.pull_batch_size if max_messages is None else max_messages
@@ -148,6 +150,21 @@ class LitePullConsumer(QueueQueries, RunsOnce):
             raise ConfigurationError(f"max_messages is {max_messages!r}; it must be at least 1")
         seconds = self.config.poll_timeout if timeout is None else to_seconds(timeout)
         return await self._member.service.poll(most, trio.current_time() + seconds)
+
+    def done(self, *messages: ReceivedMessage) -> None:
+        """Say that polled messages are done, for a consumer with `auto_done` off.
+
+        May be called in any order, from any task of the same `trio.run`, also while
+        other messages of the queue are not done; a second time has no effect. Nor has
+        it for a message whose queue has gone to another member, who gets the message as
+        well. Raises `ConfigurationError` when `auto_done` is on.
+        """
+        if self.config.auto_done:
+            raise ConfigurationError(
+                "with auto_done the messages of a poll are done when their task polls again; make "
+                "the consumer with auto_done=False to say it of each message"
+            )
+        self._member.service.done(messages)
 
     def __aiter__(self) -> Self:
         """Poll for ever, one message at a time."""
@@ -255,8 +272,9 @@ class LitePullConsumer(QueueQueries, RunsOnce):
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Commit all polled messages, or the given offsets, and wait for the brokers.
 
-        An offset is that of the next message to consume. Raises the error of a broker
-        that did not confirm, after all brokers were asked.
+        With `auto_done` off, of each queue what is done up to the first message that is
+        not. An offset is that of the next message to consume. Raises the error of a
+        broker that did not confirm, after all brokers were asked.
         """
         self._check_running()
         if offsets is None:

@@ -82,13 +82,11 @@ class LitePullMember(QueueMembership):
         self._config = config
         self._commit_interval = config.auto_commit_interval if config.auto_commit else None
         self._expressions = expressions
-        self.service = PollService(auto_release=config.auto_commit, trace=self._trace)
+        self.service = PollService(config, trace=self._trace)
         self.offsets = RemoteOffsets(client, group)
-        timestamp = (
-            now - DEFAULT_LOOK_BACK_MS
-            if config.consume_timestamp is None
-            else config.consume_timestamp
-        )
+        timestamp = config.consume_timestamp
+        if timestamp is None:
+            timestamp = now - DEFAULT_LOOK_BACK_MS
         context = PullContext(
             client,
             group,
@@ -135,7 +133,7 @@ class LitePullMember(QueueMembership):
         self.service.close()
         if self._config.auto_commit and grace:
             # The block has ended without an error: what it polled is done.
-            self.service.release()
+            self.service.all_done()
         await super()._finish(0.0)
 
     def _note_change(self, before: set[MessageQueue]) -> None:
@@ -258,9 +256,10 @@ class LitePullMember(QueueMembership):
     async def commit(self) -> None:
         """Commit what was polled of all queues, and wait for the brokers.
 
-        All are tried before an error is raised.
+        With `auto_done` off, what is done up to the first gap. All are tried before an
+        error is raised.
         """
-        self.service.release()
+        self.service.all_done()
         rebalancer = self._rebalancer
         await self.write(
             {

@@ -1,10 +1,11 @@
-"""Handing prefetched messages to the task that polls.
+"""Handing prefetched messages to the tasks that poll.
 
 The counterpart of the workers of a push consumer.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -13,32 +14,43 @@ import trio
 
 from rocketmq_sdk.consumer.lite_pull.prefetched_queue import PrefetchedQueue
 from rocketmq_sdk.consumer.statistics import Counters
-from rocketmq_sdk.errors import ClosedError, ConfigurationError
+from rocketmq_sdk.errors import ClosedError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rocketmq_sdk.consumer.config import LitePullConfig
     from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
     from rocketmq_sdk.consumer.trace import ConsumeTrace
     from rocketmq_sdk.model.message import ReceivedMessage
 
+logger = logging.getLogger("rocketmq_sdk.consumer")
+
 _STREAK: Final = 32
 """Messages after which a poll that finds more lets other tasks run."""
+_Portion = tuple[PrefetchedQueue, int]
 
 
 class PollService:
     """The line of queues with prefetched messages.
 
-    A poll takes messages from the first queue and puts it back at the end. One task
-    polls at a time.
+    A poll takes messages from the first queue and puts it back at the end. Any number
+    of tasks poll. Without `auto_done` a message is done when `done` says so. Otherwise
+    messages are done when `all_done` says so, and with `auto_commit` those of a task
+    when it polls again.
     """
 
-    def __init__(self, *, auto_release: bool, trace: ConsumeTrace | None = None) -> None:
+    def __init__(self, config: LitePullConfig, *, trace: ConsumeTrace | None = None) -> None:
         self._trace = trace
-        self._auto_release = auto_release
+        self._next_poll_is_done = config.auto_commit and config.auto_done
+        self._each_told = not config.auto_done
         self._line: deque[PrefetchedQueue] = deque()
-        self._polled: list[PrefetchedQueue] = []
+        self._polled: dict[trio.lowlevel.Task, list[_Portion]] = {}
+        self._untold: dict[int, tuple[ReceivedMessage, PrefetchedQueue]] = {}
+        # By identity; the message is kept, so no other one gets its identity.
         self._arrived = trio.Event()
         self._streak = 0
-        self._polling = False
+        self._warned = False
         self.closed = False
         self.counters: dict[str, Counters] = {}
 
@@ -83,7 +95,11 @@ class PollService:
         process_queue.withdraw()
 
     def interrupt(self, process_queue: ProcessQueue) -> None:
-        """Do nothing: polled messages cannot be taken back; they just do not count."""
+        """Forget what was polled of a queue: it does not count any more."""
+        for key in [
+            key for key, (_message, queue) in self._untold.items() if queue is process_queue
+        ]:
+            del self._untold[key]
 
     def close(self) -> None:
         """Make a waiting poll, and each later one, raise `ClosedError`."""
@@ -92,37 +108,52 @@ class PollService:
 
     # -- the side of whoever polls
 
-    def release(self) -> None:
-        """All polled messages are done."""
-        for process_queue in self._polled:
-            process_queue.release()
+    def done(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Polled messages are done, if they were polled here and are not forgotten."""
+        for message in messages:
+            found = self._untold.pop(id(message), None)
+            if found is not None:
+                found[1].portion_done(message.offset)
+
+    def all_done(self) -> None:
+        """All polled messages are done, except those that wait for `done`."""
+        for portions in self._polled.values():
+            _finish(portions)
         self._polled.clear()
 
     async def poll(self, most: int, deadline: float) -> list[ReceivedMessage]:
         """Up to `most` messages; waits for the first, and returns none at the deadline.
 
-        With automatic commits, messages polled before count as done from here on.
-        Nothing is taken when it is cancelled.
+        If so configured, messages that this task polled before count as done from here
+        on. Nothing is taken when it is cancelled.
         """
-        if self._polling:
-            raise ConfigurationError(
-                "another task polls this consumer; let one task poll and hand the messages on"
-            )
-        if self._auto_release and self._polled:
-            self.release()
-        self._polling = True
-        try:
-            if self._streak >= _STREAK or not self._line or self.closed:
-                self._streak = 0
-                await self._wait(deadline)
-        finally:
-            self._polling = False
+        if self._next_poll_is_done and self._polled:
+            _finish(self._polled.pop(trio.lowlevel.current_task(), ()))
+            if self._polled and not self._warned:
+                self._look_for_ended_tasks()
+        if self._streak >= _STREAK or not self._line or self.closed:
+            self._streak = 0
+            await self._wait(deadline)
         return self._take(most)
+
+    def _look_for_ended_tasks(self) -> None:
+        for task, portions in self._polled.items():
+            if task.coro.cr_frame is None:
+                self._warned = True
+                logger.warning(
+                    "a task that polled has ended without another poll, so %r is not committed "
+                    "beyond offset %d before the consumer's block ends; poll in a loop, or use "
+                    "auto_done=False",
+                    portions[0][0].queue,
+                    portions[0][1],
+                )
+                return
 
     async def _wait(self, deadline: float) -> None:
         await trio.lowlevel.checkpoint()
         while not self._line and not self.closed:
-            self._arrived = trio.Event()
+            if self._arrived.is_set():
+                self._arrived = trio.Event()
             with trio.move_on_at(deadline):
                 await self._arrived.wait()
             if trio.current_time() >= deadline:
@@ -135,10 +166,7 @@ class PollService:
         messages: list[ReceivedMessage] = []
         while line and len(messages) < most:
             process_queue = line.popleft()
-            if not process_queue.in_flight:
-                self._polled.append(process_queue)
-            found = process_queue.hand_out(most - len(messages))
-            messages += found
+            messages += (found := self._portion(process_queue, most - len(messages)))
             counters = process_queue.counters
             assert counters is not None
             counters.consumed += len(found)
@@ -150,3 +178,22 @@ class PollService:
         if self._trace is not None:
             self._trace.polled(messages)
         return messages
+
+    def _portion(self, process_queue: PrefetchedQueue, most: int) -> list[ReceivedMessage]:
+        if self._each_told:
+            [message] = process_queue.hand_out(1)
+            self._untold[id(message)] = message, process_queue
+            return [message]
+        # Without automatic commits all that is polled is done at once, by a commit. It
+        # is one portion, or a program that never commits would fill the memory.
+        joined = not self._next_poll_is_done and process_queue.in_flight > 0
+        messages = process_queue.hand_out(most, joined=joined)
+        if not joined:
+            task = trio.lowlevel.current_task()
+            self._polled.setdefault(task, []).append((process_queue, messages[0].offset))
+        return messages
+
+
+def _finish(portions: Iterable[_Portion]) -> None:
+    for process_queue, first_offset in portions:
+        process_queue.portion_done(first_offset)

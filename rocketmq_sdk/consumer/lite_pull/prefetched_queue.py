@@ -3,7 +3,7 @@
 Messages leave the cache when they are polled (`AssignedMessageQueue` and `ProcessQueue`
 of Apache RocketMQ 5.4.0), so a program that polls and never commits is not held up by
 the thresholds. What may be committed ends before the first message that was handed out
-and is not released yet.
+and is not done yet.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 class PrefetchedQueue(ProcessQueue):
     """The prefetched messages of one queue."""
 
-    __slots__ = ("_held", "_held_count")
+    __slots__ = ("_out", "_out_count")
 
     def __init__(
         self, queue: MessageQueue, next_offset: int, limits: FlowLimits | None = None
     ) -> None:
         super().__init__(queue, next_offset, limits)
-        self._held: int | None = None
-        self._held_count = 0
+        self._out: dict[int, int] = {}
+        # The portions handed out and not done: first offset and number of messages, in
+        # the order of offsets.
+        self._out_count = 0
 
     @property
     def position(self) -> int:
@@ -37,24 +39,26 @@ class PrefetchedQueue(ProcessQueue):
 
     @property
     def commit_offset(self) -> int:
-        """The first offset handed out and not released, otherwise the position."""
-        return self.position if self._held is None else self._held
+        """The first offset handed out and not done, otherwise the position."""
+        return next(iter(self._out)) if self._out else self.position
 
     @property
     def in_flight(self) -> int:
-        """How many messages were handed out and not released."""
-        return self._held_count
+        """How many messages were handed out and are not done."""
+        return self._out_count
 
     @property
     def span(self) -> int:
         """Distance between the oldest and the newest cached offset."""
         return self._last_offset - self.pending[0].offset if self.pending else 0
 
-    def hand_out(self, most: int) -> list[ReceivedMessage]:
-        """Up to `most` cached messages, at least one; call only while `has_work`."""
+    def hand_out(self, most: int, *, joined: bool = False) -> list[ReceivedMessage]:
+        """A portion: up to `most` cached messages, at least one, in order.
+
+        Call only while `has_work`. The offset of the first message names the portion.
+        With `joined` the messages become part of the last portion, if there is one.
+        """
         pending = self.pending
-        if self._held is None:
-            self._held = pending[0].offset
         if most >= len(pending):
             messages = list(pending)
             pending.clear()
@@ -62,13 +66,14 @@ class PrefetchedQueue(ProcessQueue):
         else:
             messages = [pending.popleft() for _ in range(most)]
             self.byte_count -= sum([len(message.body) for message in messages])
-        self._held_count += len(messages)
+        name = next(reversed(self._out)) if joined and self._out else messages[0].offset
+        self._out[name] = self._out.get(name, 0) + len(messages)
+        self._out_count += len(messages)
         self._look_for_room()
         return messages
 
-    def release(self) -> None:
-        """What was handed out is done and may be committed."""
-        self._held = None
-        self._held_count = 0
-        if self._drained is not None:
+    def portion_done(self, first_offset: int) -> None:
+        """A portion is done; what is done up to the first gap may be committed."""
+        self._out_count -= self._out.pop(first_offset, 0)
+        if self._drained is not None and not self._out:
             self._drained.set()

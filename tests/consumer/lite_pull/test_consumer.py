@@ -4,6 +4,8 @@ in virtual time.
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -228,17 +230,101 @@ async def test_a_cancelled_poll_loses_nothing(autojump_clock: MockClock) -> None
             assert found == [str(number) for number in range(100)]
 
 
-async def test_only_one_task_polls(autojump_clock: MockClock) -> None:
+async def test_messages_of_a_task_are_done_when_that_task_polls_again(
+    autojump_clock: MockClock,
+) -> None:
+    seen: Counter[str] = Counter()
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders")
-        async with (
-            LitePullConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}) as consumer,
-            trio.open_nursery() as nursery,
-        ):
-            nursery.start_soon(consumer.poll)
-            await trio.sleep(1)
-            with pytest.raises(ConfigurationError, match="another task polls"):
-                await consumer.poll()
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", *map(str, range(40)), queue=0)
+        options = {"subscriptions": {"orders": "*"}, "consume_from": FIRST}
+        async with LitePullConsumer("billing", namesrv=broker, **options) as consumer:  # type: ignore[arg-type]
+
+            async def work(seconds: float) -> None:
+                async for message in consumer:
+                    await trio.sleep(seconds)
+                    seen[message.body.decode()] += 1
+
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(work, 100)  # it has the first message
+                await trio.sleep(0.1)
+                nursery.start_soon(work, 0.1)
+                await trio.sleep(50)
+                assert len(seen) == 39
+                assert committed(broker, "billing", "orders", 1)[0] <= 0
+                await until(lambda: committed(broker, "billing", "orders", 1) == [40], 70)
+                nursery.cancel_scope.cancel()
+    assert seen == Counter(map(str, range(40)))
+
+
+async def test_handed_on_messages_are_done_when_the_program_says_so(
+    autojump_clock: MockClock,
+) -> None:
+    order = list(range(50))
+    random.Random(1).shuffle(order)
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", *map(str, range(50)), queue=0)
+        options = {"subscriptions": {"orders": "*"}, "consume_from": FIRST, "auto_done": False}
+        async with LitePullConsumer("billing", namesrv=broker, **options) as consumer:  # type: ignore[arg-type]
+            messages = [(await consumer.poll(max_messages=1))[0] for _ in range(50)]
+            finished: set[int] = set()
+            for number in order:
+                consumer.done(messages[number])
+                consumer.done(messages[number])
+                finished.add(number)
+                await consumer.commit()
+                gap = next(each for each in range(51) if each not in finished)
+                assert committed(broker, "billing", "orders", 1) == [gap]
+        async with LitePullConsumer("other", namesrv=broker, **options) as consumer:  # type: ignore[arg-type]
+            first = (await consumer.poll(max_messages=10))[0]
+            await consumer.poll()
+            consumer.done(first)
+        # Only what the program named is committed at the end of the block.
+        assert committed(broker, "other", "orders", 1) == [1]
+
+
+async def test_done_needs_a_consumer_without_automatic_completion() -> None:
+    consumer = LitePullConsumer("billing", namesrv="127.0.0.1:9", subscriptions={"orders": "*"})
+    with pytest.raises(ConfigurationError, match="auto_done=False"):
+        consumer.done()
+
+
+async def test_what_an_ended_task_has_polled_is_not_committed_and_that_is_told(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", *map(str, range(20)), queue=0)
+        options = {"subscriptions": {"orders": "*"}, "consume_from": FIRST}
+        async with LitePullConsumer("billing", namesrv=broker, **options) as consumer:  # type: ignore[arg-type]
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(consumer.poll)
+            await drain(consumer, 10)
+            await consumer.poll(10)
+            assert committed(broker, "billing", "orders", 1)[0] <= 0
+        assert committed(broker, "billing", "orders", 1) == [20]
+    assert "ended without another poll" in caplog.text
+
+
+async def test_all_tasks_that_wait_are_woken(autojump_clock: MockClock) -> None:
+    got: list[int] = []
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 4)
+        async with LitePullConsumer(
+            "billing", namesrv=broker, subscriptions={"orders": "*"}
+        ) as consumer:
+
+            async def once() -> None:
+                got.append(len(await consumer.poll(60, max_messages=1)))
+
+            with trio.fail_after(30):
+                async with trio.open_nursery() as nursery:
+                    for _ in range(5):
+                        nursery.start_soon(once)
+                    await trio.sleep(1)
+                    await sender.send("orders", *map(str, range(5)))
+    assert got == [1] * 5
 
 
 async def test_outside_of_its_block_a_consumer_polls_nothing() -> None:
