@@ -22,6 +22,7 @@ NAMES = (
     "latency",
     "stages",
     "startup",
+    "starting",
     "filters",
     "idle_consumers",
     "timers",

@@ -162,7 +162,7 @@ class MessageStore(ReadableStore, RunsOnce):
         # stop.
         self.files.write(ABORT_PATH, str(os.getpid()).encode())
         self.files.sync_directory(".")
-        self._table.find_ends()
+        self._table.find_ends(self._log.min_position, clean=clean)
         self._table.finish_deletions(self._deleted.positions)
         self._index.load(clean=clean)
         index = self._index if self._index.enabled else None

@@ -35,6 +35,7 @@ class FileChain:
 
     __slots__ = (
         "_changes",
+        "_removed",
         "_starts",
         "_synced_changes",
         "directory",
@@ -56,6 +57,7 @@ class FileChain:
         self.next_file: NextFile | None = None
         self._starts: list[int] = []
         self._changes = self._synced_changes = 0
+        self._removed = False
 
     def load(self, *, mend: bool = False) -> None:
         """Find the files; an empty last file is deleted.
@@ -188,14 +190,29 @@ class FileChain:
             return None
 
         def sync() -> None:
-            path = self.directory
-            while path:
+            for path in self._directories():
                 self.store_files.sync_directory(path)
-                path = path.rpartition("/")[0]
-            self.store_files.sync_directory(".")
             self._synced_changes = changes
 
         return sync
+
+    def _directories(self) -> list[str]:
+        """The directory and all those above it, in the order in which to sync them."""
+        found = [self.directory]
+        while "/" in found[-1]:
+            found.append(found[-1].rpartition("/")[0])
+        return [*found, "."]
+
+    def take_unsynced_directories(self, *, removals: bool) -> list[str]:
+        """The directories that `sync_directories` would sync, which the caller does.
+
+        With `removals`, only when files were removed.
+        """
+        if self._changes == self._synced_changes or (removals and not self._removed):
+            return []
+        self._synced_changes = self._changes
+        self._removed = False
+        return self._directories()
 
     def doubt_names(self) -> None:
         """Take no name for durable.
@@ -220,6 +237,7 @@ class FileChain:
     def _remove(self, file: ChainedFile) -> None:
         file.file.remove()
         self._changes += 1
+        self._removed = True
 
     def close(self) -> None:
         """Close all descriptors."""

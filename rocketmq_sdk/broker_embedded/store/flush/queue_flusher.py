@@ -126,6 +126,7 @@ class QueueFlusher:
                 await self._sync(chosen[start : start + _QUEUES_PER_SLICE])
             await self._flush_index(thorough)
             if thorough:
+                await self._settle_names()
                 await self._write_checkpoint(timestamp)
         except StoreError as error:
             self._log_flusher.fail(error)
@@ -150,6 +151,13 @@ class QueueFlusher:
             _log.warning("queue units can be written again")
             self._state.queue_problem = None
         return True
+
+    async def _settle_names(self) -> None:
+        """Make names durable that a process may have made that was killed."""
+        if self._table.in_doubt:
+            directories = self._table.unsettled()
+            await self._files.run(lambda: self._table.sync_directories(directories))
+            self._table.in_doubt = False
 
     async def _flush_index(self, thorough: bool) -> None:
         """Bring the index up to date.

@@ -195,14 +195,14 @@ class BatchConsumeQueue(UnitChain):
             data, self.unit_size, filled=(_SIZE_BYTES, _COUNT_BYTES), positive=_SIGNS
         )
 
-    def find_end(self) -> None:
+    def find_end(self, *, clean: bool) -> None:
         """Find the last unit and drop what follows it."""
-        super().find_end()
+        super().find_end(clean=clean)
         self._set_bounds()
 
-    def cut(self, physical_end: int) -> None:
-        """Drop the units whose records lie at or after a position."""
-        super().cut(physical_end)
+    def forget(self, physical_end: int) -> None:
+        """Forget the units whose records lie at or after a position."""
+        super().forget(physical_end)
         self._set_bounds()
 
     def correct_min_offset(self, min_physical: int) -> None:

@@ -33,8 +33,10 @@ class ConsumeQueueTable:
         "_ext_file_size",
         "_file_size",
         "_files",
+        "_has_ext_directory",
         "batch_topics",
         "dirty",
+        "in_doubt",
         "is_batch_topic",
         "queues",
         "unsynced",
@@ -42,6 +44,7 @@ class ConsumeQueueTable:
 
     def __init__(self, files: FileSystem, config: StoreConfig) -> None:
         self._files = files
+        self._has_ext_directory = False
         self._file_size = config.mapped_file_size_consume_queue
         self._ext_file_size = config.mapped_file_size_consume_queue_ext
         self._ext_enabled = config.enable_consume_queue_ext
@@ -50,6 +53,8 @@ class ConsumeQueueTable:
         self.dirty: list[Queue] = []
         """Queues with units that the file system does not have."""
         self.unsynced: set[Queue] = set()
+        self.in_doubt = False
+        """Whether files of any queue may not have a durable name."""
         self.batch_topics: set[str] = set()
         """The known topics with batch consume queues (`queue.type=BatchCQ`)."""
         self.is_batch_topic: Callable[[str], bool] = self.batch_topics.__contains__
@@ -65,6 +70,8 @@ class ConsumeQueueTable:
         Raises `StoreCorruptError`.
         """
         self.batch_topics.update(self._files.directory_names(BATCH_DIRECTORY))
+        self._has_ext_directory = self._files.exists(EXT_DIRECTORY)
+        self.in_doubt = mend
         for directory in (BATCH_DIRECTORY, DIRECTORY):
             for topic in self._files.directory_names(directory):
                 if (topic in self.batch_topics) is not (directory == BATCH_DIRECTORY):
@@ -73,20 +80,29 @@ class ConsumeQueueTable:
                     if name.isascii() and name.isdecimal():
                         self._add(topic, int(name)).load(mend=mend)
 
-    def find_ends(self) -> None:
-        """Find the last unit of each queue and drop what follows it."""
+    def find_ends(self, log_start: int, *, clean: bool) -> None:
+        """Find the last unit of each queue and the first one, and drop what follows.
+
+        The first one is that whose record is in a log that begins at `log_start`.
+        """
         for queue in self:
-            queue.find_end()
+            queue.find_end(clean=clean)
+            queue.correct_min_offset(log_start)
 
     def forget_from(self, physical_offset: int) -> None:
-        """Drop the units of records from a position on, which are rebuilt.
+        """Forget the units of records from a position on, which are rebuilt.
 
-        Units that only Apache's broker can build stay.
+        Call `trim` afterwards. Units that only Apache's broker can build stay.
         """
         for topic, queues in self.queues.items():
             if not topic.startswith(MULTI_DISPATCH_PREFIX):
                 for queue in queues.values():
-                    queue.cut(physical_offset)
+                    queue.forget(physical_offset)
+
+    def trim(self) -> None:
+        """Drop from the files what follows the last units."""
+        for queue in self:
+            queue.trim()
 
     def finish_deletions(self, positions: Mapping[str, int]) -> None:
         """Finish interrupted deletions of topics, by topic and log position."""
@@ -102,16 +118,28 @@ class ConsumeQueueTable:
                 queue.settle_ext()
 
     def settle(self) -> None:
-        """Make the removal of files durable."""
-        for queue in self:
-            queue.settle()
+        """Make the removal of files durable. Raises `StoreError`."""
+        self.sync_directories(self.unsettled(removals=True))
+
+    def unsettled(self, *, removals: bool = False) -> list[str]:
+        """All directories to sync, as `UnitChain.unsettled`; each one once."""
+        found = {path for queue in self for path in queue.unsettled(removals=removals)}
+        return sorted(found, key=lambda path: (path == ".", -path.count("/"), path))
+
+    def sync_directories(self, directories: list[str]) -> None:
+        """Sync what `unsettled` found; may run in a thread. Raises `StoreError`."""
+        for path in directories:
+            self._files.sync_directory(path)
 
     def _add(self, topic: str, queue_id: int) -> Queue:
         queue: Queue
         if topic in self.batch_topics:
             queue = BatchConsumeQueue(self._files, topic, queue_id, self._batch_file_size)
         else:
-            wanted = self._ext_enabled or self._files.exists(f"{EXT_DIRECTORY}/{topic}/{queue_id}")
+            wanted = self._ext_enabled or (
+                self._has_ext_directory
+                and self._files.exists(f"{EXT_DIRECTORY}/{topic}/{queue_id}")
+            )
             ext = (
                 ConsumeQueueExt(self._files, topic, queue_id, self._ext_file_size)
                 if wanted

@@ -29,6 +29,7 @@ PRE_BLANK: Final = UNIT.pack(0, PRE_BLANK_SIZE, 0)
 _TAIL_LIMIT: Final = 64 * 1024
 _TAIL_KEPT: Final = 16 * 1024
 _FILES_SCANNED_AT_LOAD: Final = 3
+_STEP_UNITS: Final = 3072
 _SIGN_TO_ZERO: Final = bytes(1 if byte < 0x80 else 0 for byte in range(256))
 _unpack_from = UNIT.unpack_from
 
@@ -227,20 +228,23 @@ class UnitChain:
         self._files.load(mend=mend)
 
     def _valid(self, data: bytes) -> int:
-        """How many units at the start of a file's bytes are valid."""
+        """How many units at the start of some bytes are valid."""
         return valid_units(data, self.unit_size)
 
-    def find_end(self) -> None:
-        """Find the last unit and drop what follows it."""
+    def find_end(self, *, clean: bool) -> None:
+        """Find the last unit and drop what follows it.
+
+        After a clean stop nothing but the last file is looked at.
+        """
         files = self._files
         if not files.files:
             return
-        first = max(0, len(files.files) - _FILES_SCANNED_AT_LOAD)
+        first = max(0, len(files.files) - (1 if clean else _FILES_SCANNED_AT_LOAD))
         end = files.files[first].start
         for file in files.files[first:]:
             if file.start != end:
                 break
-            valid = self._valid(file.read(file.start, file.size))
+            valid = self._valid_in(file)
             end = file.start + valid * self.unit_size
             if valid < self.units_per_file:
                 break
@@ -248,6 +252,22 @@ class UnitChain:
         self._reset(end // self.unit_size)
         self.first = files.min_position // self.unit_size
         self._find_max_physical()
+
+    def _valid_in(self, file: ChainedFile) -> int:
+        """How many units at the start of a file are valid.
+
+        Reads no more than was written, in steps: most of a file is a hole.
+        """
+        written = max((high for _low, high in file.file.data_ranges(0, file.size)), default=0)
+        step = _STEP_UNITS * self.unit_size
+        valid = 0
+        for at in range(0, written, step):
+            data = file.file.pread(min(step, written - at + self.unit_size, file.size - at), at)
+            found = self._valid(data)
+            valid += found
+            if found < _STEP_UNITS:
+                break
+        return valid
 
     def _find_max_physical(self) -> None:
         last = self._read_unit(self.end - 1) if self.end > self.first_held else None
@@ -270,13 +290,15 @@ class UnitChain:
         and those are the last ones.
         """
         low, high = self.first_held, self.end
+        # Mostly it is the first one, and the others need not be read.
+        middle = low
         while low < high:
-            middle = (low + high) // 2
             position, size, _code = self._read_unit(middle)
             if size == PRE_BLANK_SIZE or (position < physical_offset and size > 0):
                 low = middle + 1
             else:
                 high = middle
+            middle = (low + high) // 2
         return low
 
     def truncate(self, physical_end: int) -> None:
@@ -290,11 +312,19 @@ class UnitChain:
 
     def cut(self, physical_end: int) -> None:
         """`truncate` for units that are all in files, whatever the last one says."""
+        self.forget(physical_end)
+        self.trim()
+
+    def trim(self) -> None:
+        """Drop from the files what follows the last unit."""
+        self._files.cut(self.end * self.unit_size)
+
+    def forget(self, physical_end: int) -> None:
+        """`cut` for units that come again at once: the files keep them until `trim`."""
         end = self._first_at_or_above(physical_end)
         while end > self.first_held and not self._is_sound(end - 1, physical_end):
             end -= 1
         if end < self.end:
-            self._files.cut(end * self.unit_size)
             minimum = min(self.first, end)
             self._reset(end)
             self.first = minimum
@@ -317,9 +347,13 @@ class UnitChain:
             size_before > 0 and before + size_before <= position
         )
 
-    def settle(self) -> None:
-        """Make the removal of files durable."""
-        self._files.sync_directories()
+    def unsettled(self, *, removals: bool) -> list[str]:
+        """The directories to sync so that removed files stay removed.
+
+        Without `removals` also those whose files may not have a durable name yet. The
+        caller syncs them, and takes what it was told for done.
+        """
+        return self._files.take_unsynced_directories(removals=removals)
 
     def correct_min_offset(self, min_physical: int) -> None:
         """Raise the lowest offset to the first unit whose record is in the log."""

@@ -192,6 +192,8 @@ class Recovery:
         else:
             self.scanned_from = end
         self._table.truncate(end)
+        if not clean:
+            self._table.trim()
         if self._index is not None and self._index.truncate(end):
             self._catch_up_index(end)
         behind = look_behind(log.chain, end) if self.records or not clean else None
@@ -203,7 +205,8 @@ class Recovery:
             if queue.dirty:
                 self._table.write_out(queue)
         self._table.dirty.clear()
-        self._table.correct_min_offsets(log.min_position)
+        if self.records or not clean:
+            self._table.correct_min_offsets(log.min_position)
         for queue in self._table:
             queue.next_offset = queue.max_offset
         self._make_durable(end)
