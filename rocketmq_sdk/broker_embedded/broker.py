@@ -26,7 +26,8 @@ from rocketmq_sdk.broker_embedded.request import handlers_of
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
-from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
+from rocketmq_sdk.broker_embedded.store.files.os_files import make_directory
+from rocketmq_sdk.broker_embedded.store.log.place import open_files
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.supervision import BrokerHealth, error_text
 from rocketmq_sdk.clock import Clock, TrioClock
@@ -255,12 +256,12 @@ class EmbeddedBroker(RunsOnce):
         if self._path is None:
             return MemoryFileSystem(self.config.store.memory_limit)
         try:
-            self._path.mkdir(parents=True, exist_ok=True)
+            make_directory(self._path)
         except OSError as error:
             raise StoreError(
                 f"the store {self._path} cannot be opened: {error.strerror}"
             ) from error
-        return OsFileSystem(self._path)
+        return open_files(self._path, self._live.current.store_path_commit_log)
 
     async def _open_ports(self, stack: AsyncExitStack) -> None:
         await self._ports.open(stack)

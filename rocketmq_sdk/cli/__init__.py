@@ -111,6 +111,11 @@ def _add_store(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "directory", metavar="DIR", help="the store directory (storePathRootDir)"
         )
         action.add_argument("--json", action="store_true", help="JSON on standard output")
+        action.add_argument(
+            "--commit-log",
+            metavar="DIR",
+            help="where the log is, if it is elsewhere (storePathCommitLog)",
+        )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -20,6 +20,28 @@ def test_verify_a_clean_directory(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out.startswith("nothing wrong: 2,000 records")
 
 
+def test_a_directory_that_was_not_closed_is_told_and_no_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = unpack("plain", tmp_path)
+    (root / "abort").touch()
+    assert main(["store", "verify", str(root)]) == 0
+    out = capsys.readouterr().out
+    assert "the store was not closed; the next start recovers it" in out
+    assert "nothing wrong: 2,000 records" in out
+    assert main(["store", "dump", str(root)]) == 0
+
+
+def test_a_log_that_is_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = unpack("torn", tmp_path)
+    log = (root / "commitlog").rename(tmp_path / "log")
+    assert main(["store", "repair", str(root)]) == 2
+    assert "no log in commitlog" in capsys.readouterr().err
+    assert main(["store", "repair", str(root), "--commit-log", str(log)]) == 0
+    assert main(["store", "verify", str(root), "--commit-log", str(log)]) == 0
+    assert "3,871 records" in capsys.readouterr().out
+
+
 def test_verify_repair_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = unpack("torn", tmp_path)
     assert main(["store", "verify", "--json", str(root)]) == 1

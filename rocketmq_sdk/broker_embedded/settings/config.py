@@ -55,6 +55,7 @@ _READ_AT_THE_START: Final = frozenset(
         "haListenPort",
         "haMasterAddress",
         "namesrvAddr",
+        "storePathCommitLog",
         "storePathRootDir",
         "defaultTopicQueueNums",
         "clusterTopicEnable",
@@ -106,6 +107,14 @@ def _name(_instance: object, attribute: attrs.Attribute[str], value: str) -> Non
         )
 
 
+def _one_path(_instance: object, attribute: attrs.Attribute[str | None], value: str | None) -> None:
+    if value is not None and (not value.strip() or "," in value or ":" in value):
+        raise ConfigurationError(
+            f"{attribute.name}={value!r} is not one path; this broker keeps its log in one "
+            "directory: name that, or join the disks below it"
+        )
+
+
 def _integer(default: int, low: int = 0, high: int | None = None) -> int:
     limits = at_least(low) if high is None else between(low, high)
     value: int = attrs.field(default=default, validator=limits)
@@ -153,6 +162,11 @@ class BrokerConfig:
     config_black_list: str = "configBlackList;brokerConfigPath"
     store_path_root_dir: str | None = None
     """The directory to open when none is named otherwise."""
+    store_path_commit_log: str | None = attrs.field(default=None, validator=_one_path)
+    """The directory of the log; None: `commitlog` below the root.
+
+    A store in memory has no directory, and leaves it out. Several paths are refused.
+    """
 
     # Topics
     auto_create_topic_enable: bool = True

@@ -266,6 +266,11 @@ def _not_empty_object(text: str, _all: Mapping[str, str]) -> bool:
 
 
 REFUSALS: Final[dict[str, Refusal]] = {
+    "readOnlyCommitLogStorePaths": Refusal(
+        _anything,
+        "asks for log files in several directories; this broker keeps its log in one "
+        "(storePathCommitLog): move the files there",
+    ),
     "storeType": Refusal(_not_default_store, _ROCKSDB),
     "configManagerVersion": Refusal(_not_json, _ROCKSDB),
     "indexRocksDBEnable": Refusal(_true, _ROCKSDB),

@@ -34,6 +34,7 @@ from rocketmq_sdk.broker_embedded.store.queues.deleted_topics import DeletedTopi
 from rocketmq_sdk.broker_embedded.store.queues.queue_dispatcher import QueueDispatcher
 from rocketmq_sdk.broker_embedded.store.reading.readable_store import ReadableStore
 from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import write_note
+from rocketmq_sdk.broker_embedded.store.recovery.missing_log import refuse_without_log
 from rocketmq_sdk.broker_embedded.store.recovery.recovery import Recovery, RecoveryProgress
 from rocketmq_sdk.broker_embedded.store.retention import RetentionService
 from rocketmq_sdk.broker_embedded.store.state import StoreState
@@ -151,6 +152,7 @@ class MessageStore(ReadableStore, RunsOnce):
 
     def _load(self) -> None:
         """Load and recover; `load` and `recover` of Apache."""
+        refuse_without_log(self.files)
         clean = not self.files.exists(ABORT_PATH)
         remove_leftover(self.files)
         self._log.chain.load(mend=not clean)

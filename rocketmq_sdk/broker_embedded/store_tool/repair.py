@@ -7,15 +7,15 @@ the log there, so such a directory is left alone.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
-from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
+from rocketmq_sdk.broker_embedded.store.log.place import open_files
 from rocketmq_sdk.broker_embedded.store.message_store import ABORT_PATH, MessageStore
 from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BATCH_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import DIRECTORY as QUEUE_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import MULTI_DISPATCH_PREFIX
+from rocketmq_sdk.broker_embedded.store.recovery.missing_log import refuse_without_log
 from rocketmq_sdk.broker_embedded.store_tool.index import DIRECTORY as INDEX_DIRECTORY
 from rocketmq_sdk.broker_embedded.store_tool.index import slot_count
 from rocketmq_sdk.broker_embedded.store_tool.queues import EXTENSION_DIRECTORY
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
+    from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
     from rocketmq_sdk.broker_embedded.store_tool.report import Finding, Progress, StoreReport
 
 _QUEUE_KINDS = frozenset({"unit", "behind", "missing", "extra", "gap", "name", "size"})
@@ -92,23 +93,28 @@ def repair_directory(
     root: str | os.PathLike[str],
     tell: Callable[[str], None],
     *,
+    commit_log: str | os.PathLike[str] | None = None,
     queue_file_size: int = 0,
     advance: Progress = lambda _done: None,
 ) -> RepairJob:
     """Inspect a directory and plan its repair.
 
     Raises `StoreError` for what cannot be read, `StoreLockedError` when somebody has it
-    open. `queue_file_size` is needed only when no queue file is left that shows it;
-    Apache's default is 6,000,000.
+    open, `StoreCorruptError` when its log is not there. `commit_log` is where the log
+    is when it is elsewhere. `queue_file_size` is needed only when no queue file is left
+    that shows it; Apache's default is 6,000,000.
     """
     check_is_store(root)
-    files = OsFileSystem(root)
+    files = open_files(root, commit_log)
     files.lock()
     try:
-        report = verify_directory(root, advance, running=False)
+        refuse_without_log(files)
+        report = verify_directory(root, advance, commit_log=commit_log, running=False)
     finally:
         files.unlock()
-    return RepairJob(Path(root), report, Plan(report), tell, queue_file_size)
+    return RepairJob(
+        lambda: open_files(root, commit_log), report, Plan(report), tell, queue_file_size
+    )
 
 
 class RepairJob:
@@ -116,7 +122,7 @@ class RepairJob:
 
     def __init__(
         self,
-        root: Path,
+        make_files: Callable[[], OsFileSystem],
         report: StoreReport,
         plan: Plan,
         tell: Callable[[str], None],
@@ -124,7 +130,7 @@ class RepairJob:
     ) -> None:
         self.report = report
         self.plan = plan
-        self._root = root
+        self._make_files = make_files
         self._tell = tell
         self._queue_file_size = report.queue_file_size or queue_file_size
 
@@ -137,7 +143,7 @@ class RepairJob:
             raise StoreError(f"{self.plan.refusals[0]}; a repair would lose what is behind it")
         if not self.plan.steps:
             return
-        files = OsFileSystem(self._root)
+        files = self._make_files()
         config = self._config(files)
         files.lock()
         try:
@@ -153,7 +159,7 @@ class RepairJob:
                 files.remove_tree(INDEX_DIRECTORY)
         finally:
             files.unlock()
-        async with MessageStore(config, OsFileSystem(self._root), TrioClock(), _NOBODY) as store:
+        async with MessageStore(config, self._make_files(), TrioClock(), _NOBODY) as store:
             self._tell(f"recovered: the log ends at {store.max_physical_offset}")
 
     def _config(self, files: OsFileSystem) -> StoreConfig:

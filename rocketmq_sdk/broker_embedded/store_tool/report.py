@@ -13,6 +13,7 @@ from rocketmq_sdk.broker_embedded.store.files.os_files import (
     read_regular,
     written_ranges,
 )
+from rocketmq_sdk.broker_embedded.store.log.place import elsewhere
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
@@ -140,15 +141,23 @@ class StoreReader(Protocol):
 class DirectoryReader:
     """Reads a directory of the operating system.
 
-    Writes nothing and does not take its lock.
+    Writes nothing and does not take its lock. The log may be elsewhere.
     """
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str], commit_log: str | os.PathLike[str] | None = None
+    ) -> None:
         self._root = Path(root)
+        self._elsewhere = elsewhere(root, commit_log)
+
+    def _path(self, path: str) -> Path:
+        name, slash, rest = path.partition("/")
+        place = self._elsewhere.get(name)
+        return self._root / path if place is None else Path(place + slash + rest)
 
     def _entries(self, directory: str) -> list[os.DirEntry[str]]:
         try:
-            with os.scandir(self._root / directory) as entries:
+            with os.scandir(self._path(directory)) as entries:
                 return sorted(entries, key=lambda entry: entry.name)
         except FileNotFoundError:
             return []
@@ -178,21 +187,21 @@ class DirectoryReader:
     def read(self, path: str, offset: int, size: int) -> bytes:
         """Bytes of a file."""
         try:
-            return read_regular(self._root / path, offset, size)
+            return read_regular(self._path(path), offset, size)
         except (FileNotFoundError, ValueError):
             return b""
 
     def data_ranges(self, path: str, offset: int, end: int) -> list[tuple[int, int]]:
         """Found with `SEEK_DATA` where the system has it; otherwise the whole range."""
         try:
-            with open_regular(self._root / path) as file:
+            with open_regular(self._path(path)) as file:
                 return list(written_ranges(file.fileno(), offset, end))
         except (FileNotFoundError, ValueError):
             return []
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file or directory."""
-        return os.path.lexists(self._root / path)
+        return os.path.lexists(self._path(path))
 
 
 class FileSystemReader:

@@ -46,17 +46,19 @@ def verify_directory(
     advance: Progress = lambda _done: None,
     on_record: Callable[[LogRecord], None] | None = None,
     *,
+    commit_log: str | os.PathLike[str] | None = None,
     running: bool | None = None,
 ) -> StoreReport:
     """Check a directory of the operating system.
 
-    `running` None means to find out whether a broker has it open. Raises `StoreError`
-    for a directory that is missing, is no store or cannot be read.
+    `commit_log` is where the log is when it is elsewhere. `running` None means to find
+    out whether a broker has it open. Raises `StoreError` for a directory that is
+    missing, is no store or cannot be read.
     """
     check_is_store(root)
     try:
         return verify(
-            DirectoryReader(root),
+            DirectoryReader(root, commit_log),
             running=is_locked(root) if running is None else running,
             advance=advance,
             on_record=on_record,
@@ -87,9 +89,12 @@ def check_is_store(root: str | os.PathLike[str]) -> None:
         )
 
 
-def log_bytes(root: str | os.PathLike[str]) -> int:
+def log_bytes(
+    root: str | os.PathLike[str], commit_log: str | os.PathLike[str] | None = None
+) -> int:
     """How many bytes of log `verify_directory` will read; for a progress bar."""
-    return sum(max(size, 0) for _name, size in DirectoryReader(root).file_sizes(LOG_DIRECTORY))
+    reader = DirectoryReader(root, commit_log)
+    return sum(max(size, 0) for _name, size in reader.file_sizes(LOG_DIRECTORY))
 
 
 def verify(

@@ -18,7 +18,7 @@ from support.paths import CODEC_VECTORS
 
 RULES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "names_and_rules.json").read_text())
 OWN = {"memoryLimit", "hotBytes", "allocationStep"}
-NULL_IN_THE_RECORDING = {"haMasterAddress"}
+NULL_IN_THE_RECORDING = {"haMasterAddress", "storePathCommitLog"}
 SET_BY_THE_RECORDING = {
     "listenPort",
     "haListenPort",
@@ -256,3 +256,11 @@ def test_delay_levels(rule: dict[str, Any]) -> None:
     else:
         with pytest.raises(ConfigurationError, match="messageDelayLevel"):
             parse_delay_levels(rule["levels"])
+
+
+@pytest.mark.parametrize("path", ["/a:/b", "/a,/b"])
+def test_several_paths_of_the_log_are_refused_by_name(path: str) -> None:
+    with pytest.raises(ConfigurationError, match="one path"):
+        BrokerConfig.from_properties(f"storePathCommitLog={path}\n")
+    with pytest.raises(ConfigurationError, match="readOnlyCommitLogStorePaths"):
+        BrokerConfig.from_properties("readOnlyCommitLogStorePaths=/b\n")

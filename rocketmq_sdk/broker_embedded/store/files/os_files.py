@@ -30,7 +30,7 @@ from rocketmq_sdk.broker_embedded.store.files.directory_lock import DirectoryLoc
 from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Result
 
@@ -109,6 +109,29 @@ def is_directory(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:
         return False
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it, each with a durable name."""
+    missing = [path]
+    while not missing[-1].parent.exists():
+        missing.append(missing[-1].parent)
+    if path.exists():
+        return
+    path.mkdir(parents=True, exist_ok=True)
+    for made in reversed(missing):
+        descriptor = os.open(made.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _used_ratio(path: str | os.PathLike[str]) -> float:
+    found = os.statvfs(path)
+    used = found.f_blocks - found.f_bfree
+    total = used + found.f_bavail
+    return -(-used * 100 // total) / 100 if total else 0.0
 
 
 class OsFile:
@@ -252,7 +275,8 @@ class OsFile:
 class OsFileSystem:
     """The files below one directory, which is created when it is missing.
 
-    At most `max_descriptors` files are open at a time beside those in use.
+    At most `max_descriptors` files are open at a time beside those in use. `elsewhere`
+    has the names below it that are in another place, with their absolute paths.
     """
 
     blocking = True
@@ -260,8 +284,15 @@ class OsFileSystem:
     makes_ahead = True
     allocation_limit = 1 << 62
 
-    def __init__(self, root: str | os.PathLike[str], *, max_descriptors: int = 256) -> None:
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        *,
+        elsewhere: Mapping[str, str] | None = None,
+        max_descriptors: int = 256,
+    ) -> None:
         self.root = Path(root)
+        self._elsewhere = dict(elsewhere or {})
         self.description = str(self.root)
         self._prefix = str(self.root) + "/"
         self._max_descriptors = max_descriptors
@@ -273,6 +304,10 @@ class OsFileSystem:
 
     def full_path(self, path: str) -> str:
         """The path as the operating system knows it."""
+        if self._elsewhere:
+            name, slash, rest = path.partition("/")
+            if name in self._elsewhere:
+                return self._elsewhere[name] + slash + rest
         return self._prefix + path
 
     def pin(self, file: OsFile, create: bool = False) -> int:
@@ -330,9 +365,9 @@ class OsFileSystem:
         durable.sync_descriptor(descriptor)
 
     def lock(self) -> None:
-        """Take the lock of the directory."""
+        """Take the lock of the directory, which is made with a durable name."""
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
+            make_directory(self.root)
         except OSError as error:
             raise translate(error, self.description, "make the directory") from error
         self._lock.acquire()
@@ -407,15 +442,14 @@ class OsFileSystem:
     def used_ratio(self) -> float:
         """The used part of what users may fill, as Apache computes it.
 
-        In whole percent, rounded up (`UtilAll.getDiskPartitionSpaceUsedPercent`).
+        In whole percent, rounded up (`UtilAll.getDiskPartitionSpaceUsedPercent`); of
+        the fullest disk when something is elsewhere.
         """
+        places = [Path(path) for path in self._elsewhere.values()]
         try:
-            found = os.statvfs(self.root)
+            return max([_used_ratio(self.root), *map(_used_ratio, filter(Path.is_dir, places))])
         except OSError as error:
             raise translate(error, self.description, "read the free space") from error
-        used = found.f_blocks - found.f_bfree
-        total = used + found.f_bavail
-        return -(-used * 100 // total) / 100 if total else 0.0
 
     def read(self, path: str) -> bytes | None:
         """The whole content. Raises `StoreCorruptError` for what is not a file."""

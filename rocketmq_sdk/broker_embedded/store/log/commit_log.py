@@ -160,8 +160,14 @@ class CommitLog:
 
     def _next_file(self, position: int, size: int) -> ChainedFile:
         try:
+            first = not self.chain.files
             file = self.chain.obtain(position)
             self._allocate(file, position + size + BLANK_SIZE)
+            if first:
+                # Before a queue, a note or a checkpoint can tell of a log: without it,
+                # a start takes the log for lost.
+                file.file.sync()
+                self.chain.sync_directories()
         except StoreFullError as error:
             raise NoNextFileError(str(error)) from error
         return file

@@ -37,16 +37,28 @@ def write_note(files: FileSystem, log_end: int, table: ConsumeQueueTable) -> Non
     files.sync_directory(".")
 
 
+def noted_log_end(files: FileSystem) -> int:
+    """The end of the log in the note, whether or not it fits; 0 without one."""
+    return _integer(_content(files), "logEnd") or 0
+
+
+def _content(files: FileSystem) -> dict[str, object]:
+    data = files.read(PATH)
+    try:
+        value = decode_json(data) if data else None
+    except RemoteProtocolError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _integer(content: dict[str, object], name: str) -> int | None:
+    value = content.get(name)
+    return value if isinstance(value, int) else None
+
+
 def noted_end(files: FileSystem, table: ConsumeQueueTable) -> int | None:
     """The end of the log by a note that fits the queues. Raises `StoreError`."""
-    data = files.read(PATH)
-    if not data:
+    content = _content(files)
+    if not content or content.get("queues") != _digest(table):
         return None
-    try:
-        value = decode_json(data)
-    except RemoteProtocolError:
-        return None
-    if not isinstance(value, dict) or value.get("queues") != _digest(table):
-        return None
-    end = value.get("logEnd")
-    return end if isinstance(end, int) else None
+    return _integer(content, "logEnd")

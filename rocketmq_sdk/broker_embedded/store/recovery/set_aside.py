@@ -14,6 +14,8 @@ import logging
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded.store.log.place import SET_ASIDE
+
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
     from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.recovery.behind import Behind
 
 _log = logging.getLogger(__name__)
-DIRECTORY: Final = "setaside"
 _STEP: Final = 1024 * 1024
 
 
@@ -35,7 +36,7 @@ def set_aside(chain: FileChain, end: int, behind: Behind, vouched: int) -> None:
     """
     files = chain.store_files
     holder = chain.find(end)
-    directory = _free_directory(files, f"{DIRECTORY}/{end:020d}")
+    directory = _free_directory(files, f"{SET_ASIDE}/{end:020d}")
     if holder is not None and behind.first < holder.end:
         low, high = behind.first, min(behind.end, holder.end)
         _copy(files, holder, low, high, f"{directory}/{low:020d}-{high:020d}")
@@ -43,7 +44,7 @@ def set_aside(chain: FileChain, end: int, behind: Behind, vouched: int) -> None:
         files.write(f"{directory}/note", b"The files here were behind the end of the log.\n")
     while chain.files and chain.files[-1].start > end:
         chain.move_last(directory)
-    for path in (directory, DIRECTORY, chain.directory, "."):
+    for path in (directory, SET_ASIDE, chain.directory, "."):
         files.sync_directory(path)
     chain.sync_directories()
     name = "the end of the log" if holder is None else f"{holder.file.path} at {end - holder.start}"

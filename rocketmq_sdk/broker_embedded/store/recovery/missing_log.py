@@ -1,0 +1,63 @@
+"""A store whose log is not where it should be.
+
+A start without a log drops queues and index, as Apache's does: they point to nothing.
+That is wrong when the log is only out of sight, on a disk that is not mounted or in the
+place of `storePathCommitLog`. The name of the first log file becomes durable before
+anything can be written that speaks of it (`CommitLog`), so no power cut looks like
+that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_sdk.broker_embedded.store.files.checkpoint import PATH as CHECKPOINT_PATH
+from rocketmq_sdk.broker_embedded.store.files.checkpoint import Checkpoint
+from rocketmq_sdk.broker_embedded.store.flush.unsynced_note import PATH as UNSYNCED_PATH
+from rocketmq_sdk.broker_embedded.store.index.service import DIRECTORY as INDEX_DIRECTORY
+from rocketmq_sdk.broker_embedded.store.log.commit_log import DIRECTORY as LOG_DIRECTORY
+from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BATCH_DIRECTORY
+from rocketmq_sdk.broker_embedded.store.queues.consume_queue import DIRECTORY as QUEUE_DIRECTORY
+from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import PATH as CLEAN_STOP_PATH
+from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import noted_log_end
+from rocketmq_sdk.errors import StoreCorruptError
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+
+_REMEDY: Final = (
+    "mount its disk, or set storePathCommitLog to where it is; to begin anew without its "
+    "messages, move the whole store directory away"
+)
+
+
+def refuse_without_log(files: FileSystem) -> None:
+    """Raise `StoreCorruptError` when only the log is missing; changes nothing."""
+    if any(size for _name, size in files.file_sizes(LOG_DIRECTORY)):
+        return
+    left = _left(files)
+    if left is not None:
+        raise StoreCorruptError(
+            f"{files.description} has no log in {LOG_DIRECTORY}, but {left} tells of one; {_REMEDY}"
+        )
+
+
+def _left(files: FileSystem) -> str | None:
+    """What a log has left behind."""
+    if noted_log_end(files):
+        return CLEAN_STOP_PATH
+    checkpoint = Checkpoint(files)
+    checkpoint.load()
+    if max(checkpoint.physic_timestamp, checkpoint.logics_timestamp) > 0:
+        return CHECKPOINT_PATH
+    if (files.read(UNSYNCED_PATH) or b"0") != b"0":
+        return UNSYNCED_PATH
+    if any(size for _name, size in files.file_sizes(INDEX_DIRECTORY)):
+        return INDEX_DIRECTORY
+    for parent in (QUEUE_DIRECTORY, BATCH_DIRECTORY):
+        for topic in files.directory_names(parent):
+            for queue in files.directory_names(f"{parent}/{topic}"):
+                directory = f"{parent}/{topic}/{queue}"
+                if any(size for _name, size in files.file_sizes(directory)):
+                    return directory
+    return None
