@@ -243,18 +243,14 @@ _NO_TLS_OUT: Final = (
     "leave it out and keep that network private"
 )
 _SEVERAL_PATHS: Final = (
-    "asks for logs in several directories; this broker keeps one log: leave it out"
+    "asks for logs in several directories; this broker keeps one log: leave it out, and name "
+    "the directory of that log in storePathCommitLog"
 )
 _LOOK_UP: Final = "asks to look up name servers elsewhere: write their addresses to namesrvAddr"
 _EXPORT: Final = (
     "asks for an exporter of metrics, which this broker has not: leave it out, and read "
     "statistics with mqadmin or the dashboard"
 )
-
-
-def _elsewhere(text: str, texts: Mapping[str, str]) -> bool:
-    root = texts.get("storePathRootDir", "").strip().rstrip("/")
-    return bool(text.strip()) and text.strip().rstrip("/") != f"{root}/commitlog"
 
 
 def _not_disabled(text: str, _all: Mapping[str, str]) -> bool:
@@ -266,11 +262,6 @@ def _not_empty_object(text: str, _all: Mapping[str, str]) -> bool:
 
 
 REFUSALS: Final[dict[str, Refusal]] = {
-    "readOnlyCommitLogStorePaths": Refusal(
-        _anything,
-        "asks for log files in several directories; this broker keeps its log in one "
-        "(storePathCommitLog): move the files there",
-    ),
     "storeType": Refusal(_not_default_store, _ROCKSDB),
     "configManagerVersion": Refusal(_not_json, _ROCKSDB),
     "indexRocksDBEnable": Refusal(_true, _ROCKSDB),
@@ -308,13 +299,6 @@ REFUSALS: Final[dict[str, Refusal]] = {
         _true, "asks to limit how fast slaves are served, which this broker does not do"
     ),
     "messageStorePlugIn": Refusal(_anything, "asks for a store in Java; leave it out"),
-    "storePathCommitLog": Refusal(
-        _elsewhere,
-        (
-            "asks for the log in a directory of its own; here it is commitlog/ below "
-            "storePathRootDir: leave it out"
-        ),
-    ),
     "readOnlyCommitLogStorePaths": Refusal(_anything, _SEVERAL_PATHS),
     "metricsExporterType": Refusal(_not_disabled, _EXPORT),
     "socksProxyConfig": Refusal(

@@ -121,7 +121,8 @@ def test_a_usual_broker_conf() -> None:
         ("authenticationEnabled=true", ["access control"]),
         ("useTLS=true", ["useTLS", "plain"]),
         ("metricsExporterType=PROM", ["metricsExporterType", "exporter"]),
-        ("storePathCommitLog=/fast/commitlog", ["storePathCommitLog", "leave it out"]),
+        ("storePathCommitLog=/a:/b", ["storePathCommitLog", "one path"]),
+        ("storePathCommitLog=/a,/b", ["storePathCommitLog", "one path"]),
         ("readOnlyCommitLogStorePaths=/a:/b", ["several directories"]),
     ],
 )
@@ -137,6 +138,7 @@ def test_a_log_below_the_root_is_where_it_is_kept() -> None:
     text = "storePathRootDir=/data/store\nstorePathCommitLog=/data/store/commitlog\n"
     config, warnings = BrokerConfig.from_properties(text)
     assert config.store_path_root_dir == "/data/store"
+    assert config.store_path_commit_log == "/data/store/commitlog"
     assert warnings == []
 
 
@@ -256,11 +258,3 @@ def test_delay_levels(rule: dict[str, Any]) -> None:
     else:
         with pytest.raises(ConfigurationError, match="messageDelayLevel"):
             parse_delay_levels(rule["levels"])
-
-
-@pytest.mark.parametrize("path", ["/a:/b", "/a,/b"])
-def test_several_paths_of_the_log_are_refused_by_name(path: str) -> None:
-    with pytest.raises(ConfigurationError, match="one path"):
-        BrokerConfig.from_properties(f"storePathCommitLog={path}\n")
-    with pytest.raises(ConfigurationError, match="readOnlyCommitLogStorePaths"):
-        BrokerConfig.from_properties("readOnlyCommitLogStorePaths=/b\n")
