@@ -16,7 +16,6 @@ from rocketmq_sdk.broker_embedded.supervision import ServiceState, Supervisor
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ClosedError, RocketMQError, StoreError
-from rocketmq_sdk.names import TRANSACTION_HALF_TOPIC
 from rocketmq_sdk.protocol.bodies.admin import KVTable
 from support.broker import open_broker
 
@@ -243,43 +242,6 @@ def test_files_hold_a_question_mark_for_what_utf8_cannot_write() -> None:
 # --- services go on behind what they cannot read
 
 
-class Unreadable:
-    """A store from which some records cannot be read."""
-
-    def __init__(self, store: Any, *bad: int) -> None:
-        self._store = store
-        self.bad = set(bad)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    def record_at(self, position: int, size: int | None = None) -> Any:
-        if position in self.bad:
-            raise StoreError("commitlog/000: Input/output error")
-        return self._store.record_at(position, size)
-
-
-async def test_other_transactions_are_checked_beside_an_unreadable_one(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with open_broker() as (broker, peer):
-        for number in range(3):
-            await peer.send("orders", b"half", properties=f"{HALF}U{number}\x02", sys_flag=4)
-        bad = broker.store.queue_unit(TRANSACTION_HALF_TOPIC, 0, 0)
-        assert bad is not None
-        store = Unreadable(broker.store, bad[0])
-        broker.parts.transactions.checks._store = store  # type: ignore[assignment]
-        await trio.sleep(300)
-        table = broker.parts.transactions.table
-        assert list(table.open_offsets()) == [0]
-        assert "half message 0: commitlog/000" in str(broker.health())
-        assert caplog.text.count("half message 0 could not be looked at") == 1
-        store.bad.clear()
-        await trio.sleep(120)
-        assert len(table) == 0
-        assert broker.health().reasons == ()
-
-
 async def test_giving_up_a_transaction_waits_for_a_full_disk(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,34 +260,4 @@ async def test_giving_up_a_transaction_waits_for_a_full_disk(
             await peer.ask(RequestCode.GET_BROKER_CONFIG)
         await trio.sleep(5)
         assert len(broker.parts.transactions.table) == 0
-        assert broker.health().reasons == ()
-
-
-async def test_revival_waits_and_goes_on_when_the_disk_reads_again(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with open_broker() as (broker, peer):
-        revive = broker.parts.pop.state.revive
-        real = revive._store
-        tries: list[float] = []
-
-        class Bad:
-            def __getattr__(self, name: str) -> Any:
-                return getattr(real, name)
-
-            def queue_unit(self, *_args: Any) -> Any:
-                tries.append(trio.current_time())
-                raise StoreError("consumequeue: Input/output error")
-
-        revive._store = Bad()  # type: ignore[assignment]
-        await trio.sleep(1)
-        assert revive._queues
-        revive._wake.set()
-        await trio.sleep(300)
-        await peer.send("orders", b"alive")
-        assert "revive queue 0: consumequeue: Input/output error" in str(broker.health())
-        assert caplog.text.count("revival of revive queue 0 waits") == 1
-        assert len(tries) < 40 * len(revive._queues)
-        revive._store = real
-        await trio.sleep(31)
         assert broker.health().reasons == ()

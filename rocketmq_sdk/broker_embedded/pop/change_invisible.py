@@ -72,6 +72,7 @@ class ChangeInvisibleTimeProcessor:
             1,
             [0],
             broker_name=handle.broker_name,
+            suspend=bool(header.suspend),
         )
         core.stats.checkpoint(header.topic, header.consumer_group)
         stored = self._state.records.put_checkpoint(checkpoint, handle.revive_queue_id)

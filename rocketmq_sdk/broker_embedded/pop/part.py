@@ -142,7 +142,7 @@ class PopPart(Part):
             Service("pop polling", state.waiting.run),
             Service("notifications of pop", state.notifications.run),
             Service("pop buffer", state.buffer.run),
-            Service("revival of popped messages", state.revive.run, trouble=state.revive.trouble),
+            Service("revival of popped messages", state.revive.run, trouble=state.revive.troubles),
         )
 
     def saved_tables(self) -> Iterable[SavedTable]:
@@ -152,7 +152,7 @@ class PopPart(Part):
     async def load(self) -> None:
         """Read what was lent, and listen to what pops and revival wait for."""
         state, store, config = self.state, self._core.store, self._core.config.current
-        state.load()
+        await state.load()
         if config.is_slave:
             return
         store.listen(state.revive.on_arrival, topic=revive_topic(config.broker_cluster_name))

@@ -12,13 +12,15 @@ neither: it pops those messages again.)
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.pop.records import COMPLETE
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
-from rocketmq_sdk.errors import ProtocolError
+from rocketmq_sdk.errors import ProtocolError, StoreError
 from rocketmq_sdk.model.properties import ORIGIN_GROUP, REAL_TOPIC, property_in_text
 from rocketmq_sdk.names import RETRY_PREFIX, TIMER_TOPIC
 from rocketmq_sdk.protocol.bodies.pop_records import CHECKPOINT_TAG, PopCheckPoint
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
     from rocketmq_sdk.broker_embedded.tables.topics import TopicManager
     from rocketmq_sdk.model.message import ReceivedMessage
+
+logger = logging.getLogger(__name__)
 
 FILE_NAME: Final = "popProgress.json"
 _POSITION: Final = "physicalOffset"
@@ -82,7 +86,7 @@ class PopProgress:
         if activity == self._written:
             yield
             return
-        await self._store.flush_log(position)
+        await self._store.secure(position, replicated=False)
         yield
         before = self.position
         await self._file.save({_POSITION: position, _BEFORE: before})
@@ -122,7 +126,11 @@ def _messages(
     store: MessageStore, units: Iterator[tuple[int, int, int]]
 ) -> Iterator[tuple[int, ReceivedMessage]]:
     for position, size, _code in units:
-        record = store.record_at(position, size)
+        try:
+            record = store.record_at(position, size)
+        except StoreError as error:
+            logger.error("a record of pop cannot be read at the start; it is left out: %s", error)
+            continue
         if record is None:
             continue
         try:
@@ -131,7 +139,7 @@ def _messages(
             continue
 
 
-def raise_positions(
+async def raise_positions(
     store: MessageStore,
     topics: TopicManager,
     groups: GroupManager,
@@ -148,7 +156,10 @@ def raise_positions(
     """
     passed: dict[QueueKey, int] = {}
     taken: dict[QueueKey, set[int]] = {}
-    for key, checkpoint, complete in _checkpoints_since(store, revive_topic, since):
+    found: list[tuple[QueueKey, PopCheckPoint, bool]] = await store.files.run(
+        partial(list, _checkpoints_since(store, revive_topic, since))
+    )
+    for key, checkpoint, complete in found:
         topic, group, _queue_id = key
         if topics.get(topic) is None or groups.find_existing(group) is None:
             continue

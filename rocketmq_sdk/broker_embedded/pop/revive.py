@@ -3,7 +3,8 @@
 Checkpoints and acks come out of the timer wheel into the queues of the revive topic. A
 checkpoint waits here until its time is over and all acks that were due by then have
 come. Then each message without an ack is put into the group's retry topic, with one
-more attempt counted; the popping client decides when that is enough. Checkpoints are
+more attempt counted unless its client only suspended it; the popping client decides
+when that is enough. Checkpoints of groups that are gone are dropped. Checkpoints are
 finished in the order of their queue, so one offset, that of the last finished one, says
 how far revival went. It is kept as the offset of the group CID_RMQ_SYS_REVIVE_GROUP, as
 Apache keeps it.
@@ -16,7 +17,7 @@ invisible time.
 from __future__ import annotations
 
 import logging
-from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -26,16 +27,16 @@ from rocketmq_sdk.backoff import Backoff
 from rocketmq_sdk.broker_embedded.pop.plan import record_offsets
 from rocketmq_sdk.broker_embedded.pop.progress import checkpoints_before, identity_of, is_torn
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
+from rocketmq_sdk.broker_embedded.pop.revive_queue import ReviveQueue, properties_of_copy
+from rocketmq_sdk.broker_embedded.store.following.tries import MOST_TRIES
+from rocketmq_sdk.broker_embedded.store.following.unreadable import UNKNOWN, Place
 from rocketmq_sdk.broker_embedded.store.messages import GetStatus, MessageToStore, PutStatus
-from rocketmq_sdk.broker_embedded.supervision import Complaints, error_text
+from rocketmq_sdk.broker_embedded.supervision import Complaints, Troubles, error_text
 from rocketmq_sdk.errors import ProtocolError, RocketMQError, StoreError
 from rocketmq_sdk.model.properties import (
-    FIRST_POP_TIME,
-    ORIGIN_GROUP,
     TAGS,
     TIMER_DELIVER_MS,
     property_in_text,
-    without_property,
 )
 from rocketmq_sdk.names import RETRY_PREFIX, REVIVE_GROUP, pop_retry_topic_v1, pop_retry_topic_v2
 from rocketmq_sdk.protocol.bodies.pop_records import (
@@ -45,7 +46,7 @@ from rocketmq_sdk.protocol.bodies.pop_records import (
     AckRecord,
     PopCheckPoint,
 )
-from rocketmq_sdk.protocol.message_codec import MAX_PROPERTIES, decode_message
+from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
@@ -102,41 +103,12 @@ class _UnavailableError(RocketMQError):
     """Something cannot be done now; the text says what."""
 
 
-class _ReviveQueue:
-    """What was read of one queue of the revive topic and is not finished."""
+class _UnreadError(StoreError):
+    """A record of the revive topic cannot be read now, but perhaps in some seconds."""
 
-    __slots__ = (
-        "by_key",
-        "failures",
-        "latest_ms",
-        "next_offset",
-        "old_end",
-        "open",
-        "queue_id",
-        "rests_until",
-    )
-
-    def __init__(self, queue_id: int, next_offset: int) -> None:
-        self.queue_id = queue_id
-        self.next_offset = next_offset
-        self.open: deque[PopCheckPoint] = deque()
-        self.by_key: dict[str, list[PopCheckPoint]] = {}
-        self.latest_ms = 0
-        self.old_end = 0
-        self.failures = 0
-        self.rests_until = 0.0
-
-    @property
-    def finished(self) -> int:
-        """The last offset in front of everything that is open."""
-        return (self.open[0].revive_offset if self.open else self.next_offset) - 1
-
-    def close_first(self) -> None:
-        """The oldest checkpoint is finished."""
-        key = self.open.popleft().key
-        self.by_key[key].pop(0)
-        if not self.by_key[key]:
-            del self.by_key[key]
+    def __init__(self, text: str, delay: float) -> None:
+        super().__init__(text)
+        self.delay = delay
 
 
 class ReviveService:
@@ -173,7 +145,7 @@ class ReviveService:
         self._store_host = store_host
         self._delivered_until = delivered_until
         self._stats = stats
-        self._queues: dict[int, _ReviveQueue] = {}
+        self._queues: dict[int, ReviveQueue] = {}
         self._copies: Counter[Identity] | None = None
         self._finished: set[tuple[object, ...]] = set()
         self._loaded_at = 0
@@ -181,11 +153,13 @@ class ReviveService:
         self._readable_until = 0
         self._wake = trio.Event()
         self.trouble = Complaints()
-        """Queues of the revive topic that wait."""
+        self._follower = store.follow("revival")
+        self.troubles = Troubles(self.trouble, self._follower)
+        """Queues of the revive topic that wait, and why."""
         self.revived = 0
         """Messages put into retry topics since the start."""
 
-    def load(self, copies: Counter[Identity], since: int) -> None:
+    async def load(self, copies: Counter[Identity], since: int) -> None:
         """Go on where the offsets say.
 
         `copies` are in the retry topics since those were written, and are not made
@@ -199,16 +173,13 @@ class ReviveService:
             *self._store.queue_ids(topic),
         }:
             finished = self._offsets.query(REVIVE_GROUP, topic, queue_id)
-            queue = self._queues[queue_id] = _ReviveQueue(
+            queue = self._queues[queue_id] = ReviveQueue(
                 queue_id, max(finished + 1, self._store.min_offset(topic, queue_id))
             )
             queue.old_end = self._store.max_offset(topic, queue_id)
-            self._finished.update(
-                checkpoint.identity
-                for checkpoint in checkpoints_before(
-                    self._store, topic, queue_id, since, queue.next_offset
-                )
-            )
+            known = checkpoints_before(self._store, topic, queue_id, since, queue.next_offset)
+            read: list[PopCheckPoint] = await self._store.files.run(partial(list, known))
+            self._finished.update(checkpoint.identity for checkpoint in read)
         self._copies, self._loaded_at = copies, self._clock.now_ms()
 
     def on_arrival(self, arrival: Arrival) -> None:
@@ -251,14 +222,14 @@ class ReviveService:
             self._finished.clear()
         return wait
 
-    async def _serve(self, queue: _ReviveQueue, delivered: int) -> None:
+    async def _serve(self, queue: ReviveQueue, delivered: int) -> None:
         """Read and finish what is due in one queue. Whatever it raises keeps no other
         queue waiting.
         """
         more = True
         while more:
             try:
-                more = self._read(queue)
+                more = await self._read(queue)
             except StoreError:
                 # What was read before goes on; acks behind it are not known yet.
                 await self._finish(queue, 0)
@@ -266,15 +237,20 @@ class ReviveService:
             if await self._finish(queue, 0 if more else delivered) or more:
                 await trio.lowlevel.checkpoint()
 
-    def _rest(self, queue: _ReviveQueue, problem: Exception) -> None:
+    def _rest(self, queue: ReviveQueue, problem: Exception) -> None:
         """Let a queue wait after an error, longer each time."""
-        queue.rests_until = self._clock.monotonic() + _REST.delay(queue.failures)
+        now = self._clock.monotonic()
+        if isinstance(problem, _UnreadError):  # the follower names it
+            queue.rests_until = now + problem.delay
+            queue.failures += 1
+            return
+        queue.rests_until = now + _REST.delay(queue.failures)
         queue.failures += 1
         about = f"revive queue {queue.queue_id}"
         if self.trouble.add(about, problem):
             logger.warning("revival of %s waits: %s", about, error_text(problem))
 
-    def _went_well(self, queue: _ReviveQueue) -> None:
+    def _went_well(self, queue: ReviveQueue) -> None:
         if queue.failures:
             queue.failures = 0
             self.trouble.over(f"revive queue {queue.queue_id}")
@@ -302,39 +278,39 @@ class ReviveService:
 
     # --- reading
 
-    def _read(self, queue: _ReviveQueue) -> bool:
-        """Read some more of a queue; whether there is still more."""
-        store, topic = self._store, self._records.topic
-        for _ in range(_SLICE):
-            unit = store.queue_unit(topic, queue.queue_id, queue.next_offset)
-            if unit is None:
-                least = store.min_offset(topic, queue.queue_id)
-                if queue.next_offset >= least:
-                    return False
-                queue.next_offset = least
-                continue
-            try:
-                self._take_in(queue, unit[0], unit[1])
-            except (ProtocolError, ValueError) as error:
-                logger.error(
-                    "message %d of queue %d of %s is skipped: %s",
-                    queue.next_offset,
-                    queue.queue_id,
-                    topic,
-                    error,
-                )
-            queue.next_offset += 1
-        return True
+    async def _read(self, queue: ReviveQueue) -> bool:
+        """Read some more of a queue; whether there is still more.
 
-    def _take_in(self, queue: _ReviveQueue, position: int, size: int) -> None:
-        record = self._store.record_at(position, size)
+        Raises `_UnreadError` for a record that cannot be read now.
+        """
+        follower, topic = self._follower, self._records.topic
+        ahead = await follower.read(topic, queue.queue_id, queue.next_offset, most=_SLICE)
+        for message in ahead:
+            place, record = message.place, message.record
+            if isinstance(record, StoreError):
+                delay = follower.left(place) or await follower.failed(place, record)
+                if delay is not None:
+                    raise _UnreadError(str(record), delay)
+            else:
+                follower.went_well(place)
+                try:
+                    self._take_in(queue, place.offset, record)
+                except (ProtocolError, ValueError) as error:
+                    follower.give_up(place, str(error))
+            queue.next_offset = place.offset + 1
+        if not ahead:
+            least = self._store.min_offset(topic, queue.queue_id)
+            queue.next_offset = max(queue.next_offset, least)
+        return bool(ahead)
+
+    def _take_in(self, queue: ReviveQueue, offset: int, record: bytes | None) -> None:
         if record is None:
-            raise ValueError("it cannot be read")
+            raise ValueError("the log does not have it any more")
         message = decode_message(record, inflate=False)
         text = message.properties_bytes.decode("utf-8", "replace")
         tag = property_in_text(text, TAGS)
         if tag == CHECKPOINT_TAG:
-            self._take_checkpoint(queue, PopCheckPoint.decode(message.body))
+            self._take_checkpoint(queue, offset, PopCheckPoint.decode(message.body))
         elif tag in (ACK_TAG, BATCH_ACK_TAG):
             ack = AckRecord.decode(message.body, batch=tag == BATCH_ACK_TAG)
             if not (ack.broker_name or "").strip():
@@ -349,8 +325,8 @@ class ReviveService:
             # acks.
             queue.latest_ms = max(queue.latest_ms, min(int(due), self._clock.now_ms()))
 
-    def _take_checkpoint(self, queue: _ReviveQueue, checkpoint: PopCheckPoint) -> None:
-        checkpoint.revive_offset = queue.next_offset
+    def _take_checkpoint(self, queue: ReviveQueue, offset: int, checkpoint: PopCheckPoint) -> None:
+        checkpoint.revive_offset = offset
         if checkpoint.revive_time > self._clock.now_ms() + _EARLY_MS:
             # Not due for long, so it did not come through the wheel; it would hold up
             # those behind it.
@@ -370,7 +346,7 @@ class ReviveService:
 
     # --- finishing
 
-    async def _finish(self, queue: _ReviveQueue, delivered: int) -> bool:
+    async def _finish(self, queue: ReviveQueue, delivered: int) -> bool:
         """Revive what is due at the head of a queue; whether there was something.
 
         All timers up to `delivered` were read.
@@ -394,7 +370,7 @@ class ReviveService:
                 await trio.lowlevel.checkpoint()
         return some
 
-    def _keep_offset(self, queue: _ReviveQueue) -> None:
+    def _keep_offset(self, queue: ReviveQueue) -> None:
         finished = queue.finished
         if finished >= 0 and finished > self._offsets.query(
             REVIVE_GROUP, self._records.topic, queue.queue_id
@@ -415,11 +391,30 @@ class ReviveService:
         for offset in checkpoint.open_offsets():
             try:
                 message = await self._look_up(checkpoint, offset)
-                if message is not None:
-                    self._put_copy(checkpoint, message)
-            except Exception as problem:  # noqa: BLE001 - it is tried again later
-                self._put_again(checkpoint, offset, queue_id, problem)
+            except StoreError as problem:
+                if not await self._given_up(checkpoint, offset, problem):
+                    self._put_again(checkpoint, offset, queue_id, problem)
+            else:
+                try:
+                    if message is not None:
+                        self._put_copy(checkpoint, message)
+                except Exception as problem:  # noqa: BLE001 - it is tried again later
+                    self._put_again(checkpoint, offset, queue_id, problem)
             checkpoint.acknowledge([offset])
+
+    async def _given_up(self, checkpoint: PopCheckPoint, offset: int, problem: StoreError) -> bool:
+        """Whether a message was read in vain often enough; then it is set aside."""
+        if (checkpoint.re_put_times or 0) + 1 < MOST_TRIES:
+            return False
+        topic, queue_id = checkpoint.topic, checkpoint.queue_id
+        units = await self._follower.units(topic, queue_id, offset, 1)
+        known = units if isinstance(units, list) else []
+        position, size = known[0][:2] if known else (UNKNOWN, UNKNOWN)
+        place = Place(topic, queue_id, offset, position, size)
+        if not await self._follower.disk_answers(place):
+            return False
+        self._follower.give_up(place, str(problem))
+        return True
 
     async def _look_up(self, checkpoint: PopCheckPoint, offset: int) -> ReceivedMessage | None:
         """The message at an offset; None when it is gone. Raises `StoreError`."""
@@ -446,8 +441,8 @@ class ReviveService:
         """Store a copy. Raises `_UnavailableError` or `StoreError` when that fails."""
         topic, queue_id = self._retry_queue(checkpoint)
         raw = message.properties_bytes
-        properties = _properties_of_copy(raw, checkpoint)
-        attempt = message.reconsume_times + 1
+        properties = properties_of_copy(raw, checkpoint)
+        attempt = message.reconsume_times + (not checkpoint.suspend)
         if self._is_there(topic, message, attempt, properties):
             return
         for text in (
@@ -574,15 +569,3 @@ class ReviveService:
             grown // 1000,
             problem,
         )
-
-
-def _properties_of_copy(raw: bytes, checkpoint: PopCheckPoint) -> bytes:
-    """The properties with marks of the revival; unchanged when there is no room."""
-    text = raw.decode("utf-8", "surrogateescape")
-    head = without_property(text, ORIGIN_GROUP)
-    if head and not head.endswith("\x02"):
-        head += "\x02"
-    if property_in_text(text, FIRST_POP_TIME) is None:
-        head += f"{FIRST_POP_TIME}\x01{checkpoint.pop_time}\x02"
-    data = f"{head}{ORIGIN_GROUP}\x01{checkpoint.group}\x02".encode("utf-8", "surrogateescape")
-    return data if len(data) <= MAX_PROPERTIES else raw

@@ -64,7 +64,7 @@ class PopState:
         self.waiting: PopHolder
         self.notifications: PopHolder
 
-    def load(self) -> None:
+    async def load(self) -> None:
         """Read the files, and raise the groups' offsets by what was popped.
 
         The store says what was popped. Also finds where revival goes on. Raises
@@ -76,7 +76,7 @@ class PopState:
         if core.config.current.is_slave:
             return  # the master knows what was popped
         progress.load()
-        raise_positions(
+        await raise_positions(
             core.store,
             core.topics,
             core.groups,
@@ -84,7 +84,8 @@ class PopState:
             self.records.topic,
             progress.position,
         )
-        self.revive.load(revived_copies(core.store, progress.before), progress.before)
+        copies = await core.store.files.run(lambda: revived_copies(core.store, progress.before))
+        await self.revive.load(copies, progress.before)
         core.offsets.around_write = progress.writing
 
     def release(self) -> None:

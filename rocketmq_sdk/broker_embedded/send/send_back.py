@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
     from rocketmq_sdk.protocol.headers.send import ConsumerSendMsgBackRequestHeader
-    from rocketmq_sdk.remoting.channel import Channel
+    from rocketmq_sdk.remoting.channel import Channel, Continuation
 
 _FIRST_RETRY_LEVEL = 3
 _DEAD_LETTER_QUEUES = 1
@@ -49,7 +49,7 @@ class SendBackProcessor:
 
     def send_back(
         self, _channel: Channel, request: Command, header: ConsumerSendMsgBackRequestHeader
-    ) -> Command:
+    ) -> Command | Continuation:
         """Store a copy in the group's retry topic, with a delay level.
 
         A message that failed too often goes to the dead letter topic.
@@ -75,21 +75,32 @@ class SendBackProcessor:
                 ResponseCode.NO_PERMISSION,
                 remark=f"the topic[{topic.topic_name}] sending message is forbidden",
             )
-        original = self._look_up(header.offset)
+        store, offset = core.store, header.offset
+        record = store.record_nowait(offset)
+        if record is not None or not store.files.blocking:
+            return self._send_back(request, header, config, record)
+
+        async def send_cold() -> Command:
+            return self._send_back(request, header, config, await store.record_cold(offset))
+
+        return send_cold
+
+    def _send_back(
+        self,
+        request: Command,
+        header: ConsumerSendMsgBackRequestHeader,
+        config: SubscriptionGroupConfig,
+        record: bytes | None,
+    ) -> Command:
+        try:
+            original = None if record is None else decode_message(record, inflate=False)
+        except ProtocolError:
+            original = None
         if original is None:
             return Command.response(
                 ResponseCode.SYSTEM_ERROR, remark=f"look message by offset failed, {header.offset}"
             )
         return self._store_copy(request, header, config, original)
-
-    def _look_up(self, physical_offset: int) -> ReceivedMessage | None:
-        record = self._core.store.record_at(physical_offset)
-        if record is None:
-            return None
-        try:
-            return decode_message(record, inflate=False)
-        except ProtocolError:
-            return None
 
     def _store_copy(
         self,

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
-from rocketmq_sdk.broker_embedded.supervision import Complaints, error_text
+from rocketmq_sdk.broker_embedded.supervision import Complaints, Troubles, error_text
 from rocketmq_sdk.broker_embedded.transactions.half_messages import (
     check_body,
     destination,
     given_up,
     renewed,
 )
-from rocketmq_sdk.broker_embedded.transactions.table import op_message
+from rocketmq_sdk.broker_embedded.transactions.table import op_message, place_of
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.errors import ProtocolError, RocketMQError
+from rocketmq_sdk.errors import ProtocolError, RocketMQError, StoreError
 from rocketmq_sdk.model.properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
     PGROUP,
@@ -88,6 +88,7 @@ class TransactionCheckService:
     __slots__ = (
         "_clock",
         "_config",
+        "_follower",
         "_host",
         "_producers",
         "_store",
@@ -95,6 +96,7 @@ class TransactionCheckService:
         "_topics",
         "_unended",
         "trouble",
+        "troubles",
     )
 
     def __init__(
@@ -116,10 +118,16 @@ class TransactionCheckService:
         self._host = host
         self._unended = table.unended
         self.trouble = Complaints()
-        """Half messages that could not be looked at."""
+        """Half messages that could not be given up or appended again."""
+        self._follower = store.follow("the check of transactions")
+        self.troubles = Troubles(self.trouble, self._follower)
+        """All half messages that wait for something."""
 
     async def run(self) -> None:
         """Work until cancelled."""
+        for place, error in self._table.unread:
+            self._follower.give_up(place, error)
+        self._table.unread.clear()
         self._write_missing_ops()
         while True:
             await trio.sleep(self._config.current.transaction_check_interval / 1000)
@@ -156,20 +164,52 @@ class TransactionCheckService:
         config = self._config.current
         asked: list[_Question] = []
         failed: set[str] = set()
-        for count, offset in enumerate(self._table.open_offsets(), 1):
-            half = self._table.get(offset)
-            if half is not None and not self._try_half(half, end, config, asked, failed):
+        offsets = self._table.open_offsets()
+        for first in range(0, len(offsets), _SLICE):
+            halves = [
+                half
+                for offset in offsets[first : first + _SLICE]
+                if (half := self._table.get(offset)) is not None
+            ]
+            old_enough = await self._look_at(halves, end, config, asked, failed)
+            await self._ask_all(asked)
+            if not old_enough:
                 break
-            if count % _SLICE == 0:
-                await self._ask_all(asked)
-                await trio.lowlevel.checkpoint()
-        await self._ask_all(asked)
+            await trio.lowlevel.checkpoint()
         self.trouble.keep(failed)
         self._table.note_progress()
+
+    async def _look_at(
+        self,
+        halves: list[Half],
+        end: int,
+        config: BrokerConfig,
+        asked: list[_Question],
+        failed: set[str],
+    ) -> bool:
+        """Handle some half messages; False when one and all behind it are too young."""
+        records = await self._follower.records(
+            [(half.physical_offset, half.size) for half in halves]
+        )
+        for half, record in zip(halves, records, strict=True):
+            if self._table.get(half.offset) is not half:
+                continue  # it was ended meanwhile
+            if isinstance(record, StoreError):
+                await self._unread(half, record)
+            elif not self._try_half(half, record, end, config, asked, failed):
+                return False
+        return True
+
+    async def _unread(self, half: Half, error: StoreError) -> None:
+        """A half message cannot be read; after some rounds it is set aside."""
+        place = place_of(half)
+        if not self._follower.left(place) and await self._follower.failed(place, error) is None:
+            self._table.forget(half)
 
     def _try_half(
         self,
         half: Half,
+        record: bytes | None,
         end: int,
         config: BrokerConfig,
         asked: list[_Question],
@@ -180,7 +220,7 @@ class TransactionCheckService:
         """
         about = f"half message {half.offset}"
         try:
-            return self._look(half, end, config, asked)
+            return self._look(half, record, end, config, asked)
         except Exception as error:  # noqa: BLE001 - other half messages go on
             failed.add(about)
             if self.trouble.add(about, error):
@@ -191,13 +231,20 @@ class TransactionCheckService:
                 )
             return True
 
-    def _look(self, half: Half, end: int, config: BrokerConfig, asked: list[_Question]) -> bool:
+    def _look(
+        self,
+        half: Half,
+        record: bytes | None,
+        end: int,
+        config: BrokerConfig,
+        asked: list[_Question],
+    ) -> bool:
         """Handle one half message; False when it and all behind it are too young.
 
         `end` is where the log ended when the round began: what lies behind came since.
         Store times would say it too, but for a clock set back.
         """
-        message = self._read(half)
+        message = self._decoded(half, record)
         if message is None:
             self._table.forget(half)
             return True
@@ -236,18 +283,18 @@ class TransactionCheckService:
             asked.append((current, message, properties))
         return True
 
-    def _read(self, half: Half) -> ReceivedMessage | None:
-        record = self._store.record_at(half.physical_offset, half.size)
+    def _decoded(self, half: Half, record: bytes | None) -> ReceivedMessage | None:
+        """The message of a record; None when it is none, which is named."""
+        place = place_of(half)
+        self._follower.went_well(place)
+        if record is None:
+            self._follower.give_up(place, "the log does not have it any more")
+            return None
         try:
-            if record is not None:
-                return decode_message(record, inflate=False)
-            problem = "it is not in the log any more"
+            return decode_message(record, inflate=False)
         except ProtocolError as error:
-            problem = str(error)
-        logger.error(
-            "the half message %d at %d is dropped: %s", half.offset, half.physical_offset, problem
-        )
-        return None
+            self._follower.give_up(place, str(error))
+            return None
 
     def _renew(self, half: Half, copy: MessageToStore, checks: int) -> Half | None:
         """Append a half message again; returns its new state.

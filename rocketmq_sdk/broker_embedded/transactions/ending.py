@@ -57,7 +57,22 @@ class TransactionProcessor:
         outcome = header.commit_or_rollback
         if not outcome:
             return Command.response()
-        message = self._look_up(header.commit_log_offset)
+        store, offset = self._core.store, header.commit_log_offset
+        record = store.record_nowait(offset)
+        if record is not None or not store.files.blocking:
+            return self._end(header, record)
+
+        async def end_cold() -> Command | None:
+            answer = self._end(header, await store.record_cold(offset))
+            return await answer() if callable(answer) else answer
+
+        return end_cold
+
+    def _end(
+        self, header: EndTransactionRequestHeader, record: bytes | None
+    ) -> Command | Continuation | None:
+        outcome = header.commit_or_rollback
+        message = _half_of(record)
         problem = _problem(message, header)
         if message is None or problem is not None:
             return Command.response(ResponseCode.SYSTEM_ERROR, remark=problem)
@@ -69,16 +84,6 @@ class TransactionProcessor:
         if outcome == SysFlag.TRANSACTION_COMMIT:
             return self._commit(message, half)
         return self._roll_back(half)
-
-    def _look_up(self, physical_offset: int) -> ReceivedMessage | None:
-        record = self._core.store.record_at(physical_offset)
-        if record is None:
-            return None
-        try:
-            message = decode_message(record, inflate=False)
-        except ProtocolError:
-            return None
-        return message if message.topic == TRANSACTION_HALF_TOPIC else None
 
     def _too_late(self, message: ReceivedMessage, header: EndTransactionRequestHeader) -> bool:
         """Whether the producer is too late and must wait for the check.
@@ -147,20 +152,41 @@ class TransactionProcessor:
         store = self._core.store
         try:
             _host, _port, physical_offset = parse_offset_id(header.msg_id or "")
-            record = store.record_at(physical_offset)
-            message = None if record is None else decode_message(record, inflate=False)
         except (ProtocolError, ConfigurationError):
+            return Command.response(ResponseCode.SYSTEM_ERROR, remark=_NOT_RESUMED)
+        record = store.record_nowait(physical_offset)
+        if record is not None or not store.files.blocking:
+            return self._resume(record)
+
+        async def resume_cold() -> Command:
+            return self._resume(await store.record_cold(physical_offset))
+
+        return resume_cold
+
+    def _resume(self, record: bytes | None) -> Command:
+        try:
+            message = None if record is None else decode_message(record, inflate=False)
+        except ProtocolError:
             message = None
         if message is None or message.topic != TRANSACTION_CHECK_MAX_TOPIC:
             return Command.response(ResponseCode.SYSTEM_ERROR, remark=_NOT_RESUMED)
         if self._table.open_half(message) is not None:
             return Command.response()
         half = resumed(message)
-        result = store.put(half)
+        result = self._core.store.put(half)
         if not result.ok:
             return Command.response(ResponseCode.SYSTEM_ERROR, remark=_NOT_RESUMED)
         self._table.added(half.properties, half.body, result)
         return Command.response()
+
+
+def _half_of(record: bytes | None) -> ReceivedMessage | None:
+    """The half message that a record is; None for anything else."""
+    try:
+        message = None if record is None else decode_message(record, inflate=False)
+    except ProtocolError:
+        return None
+    return message if message is not None and message.topic == TRANSACTION_HALF_TOPIC else None
 
 
 def _problem(message: ReceivedMessage | None, header: EndTransactionRequestHeader) -> str | None:

@@ -74,7 +74,7 @@ class TransactionPart(Part):
         """The check."""
         if self._core.config.current.is_slave:
             return ()
-        return (Service("check of transactions", self.checks.run, trouble=self.checks.trouble),)
+        return (Service("check of transactions", self.checks.run, trouble=self.checks.troubles),)
 
     async def load(self) -> None:
         """Find the open half messages in the log."""

@@ -20,8 +20,9 @@ import zlib
 from collections import OrderedDict, deque
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded.store.following.unreadable import Place
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
-from rocketmq_sdk.errors import ProtocolError
+from rocketmq_sdk.errors import ProtocolError, StoreError
 from rocketmq_sdk.model.properties import (
     PGROUP,
     REAL_TOPIC,
@@ -47,6 +48,8 @@ _OP_TAG: Final = "d"
 _OP_PROPERTIES: Final = "WAIT\x01true\x02TAGS\x01d\x02"
 _OP_CODE: Final = tags_code(_OP_TAG)
 _MAX_OP_DIGITS: Final = 19
+_LOAD_TRIES: Final = 3
+"""How often a message is read in vain at the start before it is passed over."""
 RESUMED: Final = "0"
 """Number of checks in the copy of a given-up half message that was resumed.
 
@@ -68,6 +71,11 @@ class Half:
         self.physical_offset = physical_offset
         self.size = size
         self.unwritten_checks = 0
+
+
+def place_of(half: Half) -> Place:
+    """Where the last copy of a half message is."""
+    return Place(TRANSACTION_HALF_TOPIC, QUEUE_ID, half.offset, half.physical_offset, half.size)
 
 
 def transaction_key(properties: str, body_crc: int, physical_offset: int) -> str:
@@ -128,6 +136,8 @@ class TransactionTable:
         self._half_end = 0
         self.unended: list[Half] = []
         """After `load`: half messages that are ended, but without an op record yet."""
+        self.unread: list[tuple[Place, str]] = []
+        """After `load`: what could not be read, and why."""
 
     def __len__(self) -> int:
         return len(self._halves)
@@ -187,7 +197,7 @@ class TransactionTable:
         if self._noted is None:
             self._noted = (self._store.max_physical_offset, *self._progress())
         position, half_offset, op_offset = self._noted
-        if self._store.flushed.value < position:
+        if not self._store.is_secure(position):
             return
         self._noted = None
         if half_offset or self._offsets.query(GROUP, TRANSACTION_HALF_TOPIC, QUEUE_ID) >= 0:
@@ -219,7 +229,7 @@ class TransactionTable:
         copies = self._load_halves(ended)
         if not copies:
             return
-        marked = self._store.ended_halves(min(places[0][0] for places in copies.values()))
+        marked = self._ended_halves(min(places[0][0] for places in copies.values()))
         for key, places in copies.items():
             if not marked.isdisjoint(places):
                 half = self._by_key[key]
@@ -235,14 +245,39 @@ class TransactionTable:
         return min(max(self._offsets.query(GROUP, topic, QUEUE_ID), least), most), most
 
     def _read(self, topic: str, offset: int) -> ReceivedMessage | None:
-        """One message of either queue; None when it cannot be read."""
-        unit = self._store.queue_unit(topic, QUEUE_ID, offset)
-        record = None if unit is None else self._store.record_at(unit[0], unit[1])
-        try:
-            return None if record is None else decode_message(record, inflate=False)
-        except ProtocolError as error:
-            logger.error("%s offset %d cannot be read and is passed over: %s", topic, offset, error)
-            return None
+        """One message of either queue; None when it cannot be read, which is noted."""
+        place, problem = Place(topic, QUEUE_ID, offset), "the log does not have it"
+        for _ in range(_LOAD_TRIES):
+            try:
+                unit = self._store.queue_unit(topic, QUEUE_ID, offset)
+                if unit is not None:
+                    place = Place(topic, QUEUE_ID, offset, unit[0], unit[1])
+                record = None if unit is None else self._store.record_at(unit[0], unit[1])
+            except StoreError as error:
+                problem = str(error)
+                continue
+            try:
+                if record is not None:
+                    return decode_message(record, inflate=False)
+            except ProtocolError as error:
+                problem = str(error)
+            break
+        self.unread.append((place, problem))
+        return None
+
+    def _ended_halves(self, start: int) -> set[tuple[int, int]]:
+        """The half messages ended by the log behind a position, if it can be read."""
+        for _ in range(_LOAD_TRIES):
+            try:
+                return self._store.ended_halves(start)
+            except StoreError as error:
+                problem = error
+        logger.error(
+            "which transactions were ended without an op record is not known, as the log cannot "
+            "be read; their producers are asked: %s",
+            problem,
+        )
+        return set()
 
     def _load_ops(self) -> set[int]:
         ended: set[int] = set()

@@ -68,6 +68,9 @@ class _Record:
         found: int = self._read(read_int, 0, short, long)
         return found
 
+    def flag(self, name: str) -> bool:
+        return self._members.get(name) in (True, "true")
+
     def text(self, short: str, long: str = "") -> str | None:
         found: str | None = self._read(read_text, None, short, long)
         return found
@@ -108,6 +111,7 @@ class PopCheckPoint:
     broker_name: str | None = None
     revive_offset: int = 0
     re_put_times: int | None = None
+    suspend: bool = False
 
     @property
     def revive_time(self) -> int:
@@ -198,7 +202,10 @@ class PopCheckPoint:
         }
         if self.re_put_times is not None:
             members["rp"] = str(self.re_put_times)
-        members |= {"so": self.start_offset, "t": self.topic}
+        members["so"] = self.start_offset
+        if self.suspend:
+            members["sp"] = True
+        members["t"] = self.topic
         return encode_json(members)
 
     @classmethod
@@ -233,6 +240,7 @@ class PopCheckPoint:
             record.text("bn"),
             record.number("ro"),
             _times(record.text("rp")),
+            record.flag("sp"),
         )
 
 

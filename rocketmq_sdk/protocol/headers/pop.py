@@ -237,7 +237,8 @@ class AckMessageRequestHeader(TopicQueueRequestHeader):
 class ChangeInvisibleTimeRequestHeader(TopicQueueRequestHeader):
     """CHANGE_MESSAGE_INVISIBLETIME (200053).
 
-    The new invisible duration is milliseconds from now.
+    The new invisible duration is milliseconds from now. With `suspend` (5.5) the
+    delivery that ends by it is not counted.
     """
 
     consumer_group: str
@@ -246,6 +247,7 @@ class ChangeInvisibleTimeRequestHeader(TopicQueueRequestHeader):
     extra_info: str
     offset: Long
     invisible_time: Long
+    suspend: bool | None = None
 
 
 @attrs.define(kw_only=True)

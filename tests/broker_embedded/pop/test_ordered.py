@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.errors import MessageIllegalError
 from rocketmq_sdk.protocol.bodies.pop import ConsumerOrderInfoSerializeWrapper, OrderInfo
 from rocketmq_sdk.protocol.json.dialect import decode_json, encode_json
-from support.broker import Peer, open_broker
+from support.broker import Peer, open_broker, open_on
 from support.paths import CODEC_VECTORS
 from support.popping import Popper, make_topic
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from trio.testing import MockClock
 
 TABLE = [
@@ -126,18 +125,19 @@ async def test_a_changed_invisible_time_keeps_the_pop_time(autojump_clock: MockC
 
 
 async def test_blocks_outlive_a_clean_stop_and_a_lost_file_loses_no_message(
-    autojump_clock: MockClock, tmp_path: Path
+    autojump_clock: MockClock,
 ) -> None:
-    async with open_broker(tmp_path) as (_broker, peer):
+    files = MemoryFileSystem(write_through=True)
+    async with open_on(files) as (_broker, peer):
         popper = await filled(peer)
         popped = await popper.pop(attempt_id="a", invisible_time=60_000)
-    async with open_broker(tmp_path) as (_broker, peer):
+    async with open_on(files) as (_broker, peer):
         popper = Popper(peer, "F", order=True, max_msg_nums=2)
         assert await popper.bodies(attempt_id="b") == []
         await popper.ack(popped.handles[0])
     for name in ("consumerOrderInfo.json", "consumerOrderInfo.json.bak"):
-        (tmp_path / "config" / name).unlink(missing_ok=True)
-    async with open_broker(tmp_path) as (_broker, peer):
+        files.remove(f"config/{name}")
+    async with open_on(files) as (_broker, peer):
         popper = Popper(peer, "F", order=True, max_msg_nums=2)
         await popper.ack(popped.handles[1])  # of a pop that nothing is known of any more
         assert await popper.bodies(attempt_id="b") == [b"1", b"2"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import (
     InvalidParameterError,
@@ -19,7 +20,7 @@ from rocketmq_sdk.errors import (
 from rocketmq_sdk.model.enums import PopStatus
 from rocketmq_sdk.model.properties import FIRST_POP_TIME, ORIGIN_GROUP
 from rocketmq_sdk.names import REVIVE_GROUP
-from support.broker import open_broker
+from support.broker import open_broker, open_on
 from support.popping import Popper, make_topic
 
 if TYPE_CHECKING:
@@ -97,6 +98,47 @@ async def test_a_message_goes_round_with_one_attempt_more_each_time_and_one_copy
             popped = await popper.pop(invisible_time=5_000, poll_time=20_000)
             assert [message.reconsume_times for message in popped.messages] == [attempt]
         assert broker.core.store.max_offset("%RETRY%PopGroup_T", 0) == 5
+
+
+async def test_a_suspended_message_comes_again_without_counting_an_attempt(
+    autojump_clock: MockClock,
+) -> None:
+    """As a 5.5 proxy asks for with `suspend`."""
+    async with open_broker() as (broker, peer):
+        await make_topic(peer, "T", 1)
+        await peer.send("T", b"x")
+        popper = Popper(peer, "T")
+        [handle] = (await popper.pop()).handles
+        for suspend, attempts in (("true", 0), ("true", 0), ("false", 1), ("true", 1)):
+            answer = await peer.ask(
+                RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+                consumerGroup="PopGroup",
+                topic=handle.real_topic("T", "PopGroup"),
+                queueId=handle.queue_id,
+                extraInfo=str(handle),
+                offset=handle.offset,
+                invisibleTime=3000,
+                suspend=suspend,
+            )
+            assert answer.code == 0
+            await trio.sleep(5)
+            popped = await popper.pop()
+            assert [message.reconsume_times for message in popped.messages] == [attempts]
+            [handle] = popped.handles
+        assert broker.store.max_offset("%RETRY%PopGroup_T", 0) == 4
+
+
+async def test_what_was_lent_to_a_group_that_is_gone_is_dropped(autojump_clock: MockClock) -> None:
+    async with open_broker() as (broker, peer):
+        await make_topic(peer, "T", 1)
+        await peer.send("T", b"x")
+        await Popper(peer, "T").pop()
+        broker.core.groups.delete("PopGroup")
+        end = broker.store.max_offset("T", 0)
+        await trio.sleep(60)
+        assert broker.core.groups.find_existing("PopGroup") is None
+        assert broker.store.max_offset("%RETRY%PopGroup_T", 0) == 0
+        assert broker.store.max_offset("T", 0) == end
 
 
 @pytest.mark.parametrize("settings", MERGE)
@@ -423,18 +465,18 @@ async def test_notifications_tell_of_messages_and_retries(autojump_clock: MockCl
 
 
 async def test_a_clean_stop_hands_nothing_out_twice(
-    autojump_clock: MockClock, tmp_path: object
+    autojump_clock: MockClock,
 ) -> None:
     for settings in ({}, {"enable_pop_buffer_merge": True}):
-        path = f"{tmp_path}/{len(settings)}"
-        async with open_broker(path, **settings) as (_broker, peer):
+        files = MemoryFileSystem(write_through=True)
+        async with open_on(files, **settings) as (_broker, peer):
             await make_topic(peer, "T", 2)
             for number in range(6):
                 await peer.send("T", b"%d" % number, queue_id=number % 2)
             popper = Popper(peer, "T")
             popped = await popper.pop(max_msg_nums=4, invisible_time=30_000)
             await popper.ack(popped.handles[0])
-        async with open_broker(path, **settings) as (_broker, peer):
+        async with open_on(files, **settings) as (_broker, peer):
             popper = Popper(peer, "T")
             rest = await popper.bodies(invisible_time=600_000)
             assert len(rest) == 2

@@ -27,6 +27,7 @@ from rocketmq_sdk.broker_embedded.store.messages import (
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import ConsumeQueueTable
 from rocketmq_sdk.broker_embedded.store.reading.log_readers import LogReaders
 from rocketmq_sdk.broker_embedded.store.reading.queue_reader import QueueReader
+from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.model.enums import BoundaryType
 
 if TYPE_CHECKING:
@@ -100,10 +101,15 @@ class ReadableStore:
         if not self.files.blocking:
             return False
         queue = self._table.find(topic, queue_id)
-        unit = None if queue is None else queue.unit(offset)
-        if unit is None or self._log.read_hot(unit[0], unit[1]) is not None:
+        if queue is None or not queue.min_offset <= offset < queue.max_offset:
             return False
-        return self._log.read_nowait(unit[0], unit[1]) is None
+        try:
+            unit = self._records.unit_nowait(queue, offset)
+            if unit is not None and self._log.read_hot(unit[0], unit[1]) is not None:
+                return False
+            return unit is None or self._log.read_nowait(unit[0], unit[1]) is None
+        except StoreError:
+            return True
 
     async def get_cold(
         self,
@@ -115,8 +121,9 @@ class ReadableStore:
         message_filter: MessageFilter | None = None,
     ) -> GetResult:
         """`get` in a thread. Cancellation does not interrupt it."""
-        unit = self.queue_unit(topic, queue_id, offset)
-        with self.reading(self._log.position if unit is None else unit[0]):
+        queue = self._table.find(topic, queue_id)
+        unit = None if queue is None else self._records.unit_nowait(queue, offset)
+        with self.reading(self._log.min_position if unit is None else unit[0]):
             return await self.files.run(
                 lambda: self.get(topic, queue_id, offset, max_count, max_bytes, message_filter)
             )
@@ -186,6 +193,24 @@ class ReadableStore:
             return None
         data = log.read(physical_offset, size)
         return None if data is None else bytes(data)
+
+    def record_nowait(self, physical_offset: int) -> bytes | None:
+        """The record at a position; None when it may have to come from the disk."""
+        log = self._log
+        if not log.min_position <= physical_offset <= log.position - BLANK_SIZE:
+            return None
+        try:
+            head = log.read_nowait(physical_offset, BLANK_SIZE)
+        except StoreError:
+            return None
+        if head is None or len(head) < BLANK_SIZE:
+            return None
+        return self._records.warm(physical_offset, size_and_magic(bytes(head), 0)[0])
+
+    async def record_cold(self, physical_offset: int) -> bytes | None:
+        """`record_at` in a thread. Raises `StoreError`."""
+        with self.reading(physical_offset):
+            return await self.files.run(lambda: self.record_at(physical_offset))
 
     async def query(
         self,
