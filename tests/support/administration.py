@@ -7,6 +7,8 @@ import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
+import pytest
+
 from rocketmq_sdk.broker_embedded.admin.part import AdminPart
 from rocketmq_sdk.broker_embedded.admin.refused import REFUSED
 from rocketmq_sdk.broker_embedded.core import Core
@@ -35,7 +37,7 @@ from rocketmq_sdk.remoting.dispatch import Dispatcher
 from support.paths import WIRE_VECTORS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 ADDRESS = "127.0.0.1:21911"
 
@@ -130,6 +132,7 @@ class StoreOfOffsets:
         self.files = MemoryFileSystem(1 << 20)
         self.dispatched = SimpleNamespace(value=900)
         self.flushed = SimpleNamespace(value=800)
+        self.unreadable = SimpleNamespace(count=0)
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         return self.ends.get((topic, queue_id), 0)
@@ -137,8 +140,11 @@ class StoreOfOffsets:
     def min_offset(self, _topic: str, _queue_id: int) -> int:
         return 0
 
-    def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
-        return offset * 1000 if 0 <= offset < self.max_offset(topic, queue_id) else -1
+    async def store_times(self, places: Sequence[tuple[str, int, int]]) -> list[int]:
+        return [
+            offset * 1000 if 0 <= offset < self.max_offset(topic, queue_id) else -1
+            for topic, queue_id, offset in places
+        ]
 
     def used_ratio(self) -> float:
         return 0.25
@@ -205,6 +211,11 @@ class Scene:
     def ask(self, request: Command, *, namesrv: bool = False) -> Command:
         """The answer, which must be there at once."""
         answer = (self.namesrv.handler if namesrv else self.broker)(FakeChannel(), request)
+        if callable(answer):
+            # It would wait for a disk, and there is none here.
+            with pytest.raises(StopIteration) as end:
+                answer().__await__().send(None)
+            answer = end.value.value
         assert isinstance(answer, Command)
         return answer
 

@@ -132,20 +132,29 @@ class LiveConsumerRequests:
         header: ConsumeMessageDirectlyResultRequestHeader,
     ) -> Command | Continuation:
         """CONSUME_MESSAGE_DIRECTLY (309): a member consumes a stored message."""
-        config = self._core.config.current
-        body = command.body
-        if header.msg_id:
-            try:
-                _host, _port, physical = parse_offset_id(header.msg_id)
-            except ConfigurationError as error:
-                return refuse(ResponseCode.SYSTEM_ERROR, f"{error}; give the offset message id")
-            found = self._core.store.record_at(physical)
+        if not header.msg_id:
+            return self._consume(command.body, header)
+        try:
+            _host, _port, physical = parse_offset_id(header.msg_id)
+        except ConfigurationError as error:
+            return refuse(ResponseCode.SYSTEM_ERROR, f"{error}; give the offset message id")
+
+        async def consume_stored() -> Command | None:
+            found = await self._core.store.record_cold(physical)
             if found is None:
                 return refuse(
                     ResponseCode.SYSTEM_ERROR,
                     f"no message is stored here under the id {header.msg_id}",
                 )
-            body = bytes(found)
+            answer = self._consume(found, header)
+            return await answer() if callable(answer) else answer
+
+        return consume_stored
+
+    def _consume(
+        self, body: bytes, header: ConsumeMessageDirectlyResultRequestHeader
+    ) -> Command | Continuation:
+        config = self._core.config.current
         topic = self._core.topics.get(header.topic) if header.topic else None
         group = self._core.groups.find_existing(header.consumer_group)
         header.broker_name = config.broker_name

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.members.part import MemberPart
     from rocketmq_sdk.broker_embedded.pull.part import PullPart
-    from rocketmq_sdk.remoting.channel import Channel
+    from rocketmq_sdk.remoting.channel import Channel, Continuation
 
 logger = logging.getLogger(__name__)
 
@@ -57,14 +57,17 @@ class OffsetResetRequests:
 
     def reset_offset(
         self, _channel: Channel, command: Command, header: ResetOffsetRequestHeader
-    ) -> Command:
+    ) -> Continuation:
         """INVOKE_BROKER_TO_RESET_OFFSET (222): reset a group's offsets in a topic.
 
         The next pull of each queue is answered with the new offset, or the clients are
-        told.
+        told. Offsets of a time are looked up in a thread.
         """
+        return lambda: self._reset(command, header)
+
+    async def _reset(self, command: Command, header: ResetOffsetRequestHeader) -> Command:
         if not self._core.config.current.use_server_side_reset_offset:
-            return self._reset_by_clients(header, for_c=command.language is LanguageCode.CPP)
+            return await self._reset_by_clients(header, for_c=command.language is LanguageCode.CPP)
         topic = self._core.topics.get(header.topic)
         if topic is None:
             return refuse(ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} does not exist")
@@ -98,7 +101,7 @@ class OffsetResetRequests:
                     )
                 offsets[queue_id] = header.offset
             else:
-                offsets[queue_id] = self._offset_at(header.topic, queue_id, header.timestamp)
+                offsets[queue_id] = await self._offset_at(header.topic, queue_id, header.timestamp)
         for queue_id, offset in offsets.items():
             self._core.offsets.assign_reset(header.group, header.topic, queue_id, offset)
             # Apache's broker lets a consumer notice when its held pull is over; here it
@@ -109,12 +112,12 @@ class OffsetResetRequests:
             body=ResetOffsetBody(self._by_queue(header.topic, offsets)).encode()
         )
 
-    def _offset_at(self, topic: str, queue_id: int, timestamp: int) -> int:
+    async def _offset_at(self, topic: str, queue_id: int, timestamp: int) -> int:
         store = self._core.store
         found = (
             store.max_offset(topic, queue_id)
             if timestamp < 0
-            else store.offset_by_time(topic, queue_id, timestamp, BoundaryType.LOWER)
+            else await store.offset_at_time(topic, queue_id, timestamp, BoundaryType.LOWER)
         )
         return max(found, 0)
 
@@ -122,7 +125,7 @@ class OffsetResetRequests:
         name = self._core.config.current.broker_name
         return {MessageQueue(topic, name, queue_id): offset for queue_id, offset in offsets.items()}
 
-    def _reset_by_clients(self, header: ResetOffsetRequestHeader, *, for_c: bool) -> Command:
+    async def _reset_by_clients(self, header: ResetOffsetRequestHeader, *, for_c: bool) -> Command:
         topic = self._core.topics.get(header.topic)
         if topic is None:
             return refuse(
@@ -137,7 +140,7 @@ class OffsetResetRequests:
                 return refuse(
                     ResponseCode.SYSTEM_ERROR, f"THe consumer group <{header.group}> not exist"
                 )
-            found = self._offset_at(header.topic, queue_id, header.timestamp)
+            found = await self._offset_at(header.topic, queue_id, header.timestamp)
             offsets[queue_id] = found if header.is_force or found < committed else committed
         group = self._members.consumers.group(header.group)
         if group is None or not group.channels:

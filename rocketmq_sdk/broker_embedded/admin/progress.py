@@ -78,24 +78,31 @@ class ProgressRequests:
             ),
         )
 
-    def topic_stats(self, header: GetTopicStatsInfoRequestHeader) -> Command:
+    def topic_stats(self, header: GetTopicStatsInfoRequestHeader) -> Command | Continuation:
         """GET_TOPIC_STATS_INFO (202): ends and last store time of each queue."""
         name = header.topic
         topic = self._core.topics.get(name)
         if topic is None:
             return refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
         store, broker_name = self._core.store, self._core.config.current.broker_name
-        table: dict[MessageQueue, TopicOffset] = {}
-        for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums)):
-            low, high = (
-                max(0, store.min_offset(name, queue_id)),
-                max(0, store.max_offset(name, queue_id)),
-            )
-            stamp = max(0, store.store_time_at(name, queue_id, high - 1)) if high > low else 0
-            table[MessageQueue(name, broker_name, queue_id)] = TopicOffset(low, high, stamp)
-        return Command.response(body=TopicStatsTable(table).encode())
 
-    def consume_stats(self, header: GetConsumeStatsRequestHeader) -> Command | Continuation:
+        async def answer() -> Command:
+            bounds = [
+                (max(0, store.min_offset(name, queue_id)), max(0, store.max_offset(name, queue_id)))
+                for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums))
+            ]
+            times = await store.store_times(
+                [(name, queue_id, high - 1) for queue_id, (_low, high) in enumerate(bounds)]
+            )
+            table = {
+                MessageQueue(name, broker_name, queue_id): TopicOffset(low, high, max(0, time))
+                for queue_id, ((low, high), time) in enumerate(zip(bounds, times, strict=True))
+            }
+            return Command.response(body=TopicStatsTable(table).encode())
+
+        return answer
+
+    def consume_stats(self, header: GetConsumeStatsRequestHeader) -> Continuation:
         """GET_CONSUME_STATS (208): a group's progress, in given topics or in all.
 
         "All" are the topics in which it has offsets. Topics that a group does not
@@ -107,21 +114,21 @@ class ProgressRequests:
         names = list(dict.fromkeys(listed)) or (
             [header.topic] if header.topic else sorted(offsets.topics_of(group))
         )
-        stats = ConsumeStats({}, 0.0)
-        if len(names) <= _SLICE:
-            return Command.response(body=self._with(stats, group, names, bool(listed)).encode())
 
         async def in_slices() -> Command:
-            found = stats
+            found = ConsumeStats({}, 0.0)
             for first in range(0, len(names), _SLICE):
-                found = self._with(found, group, names[first : first + _SLICE], bool(listed))
-                await trio.lowlevel.checkpoint()
+                found = await self._with(
+                    found, group, names[first : first + _SLICE], listed=bool(listed)
+                )
+                if first + _SLICE < len(names):
+                    await trio.lowlevel.checkpoint()
             return Command.response(body=found.encode())
 
         return in_slices
 
-    def _with(
-        self, stats: ConsumeStats, group: str, names: list[str], listed: bool
+    async def _with(
+        self, stats: ConsumeStats, group: str, names: list[str], *, listed: bool
     ) -> ConsumeStats:
         """Statistics with those of some topics more."""
         consumers = self._members.consumers
@@ -130,50 +137,62 @@ class ProgressRequests:
             topic = self._core.topics.get(name)
             if topic is None or (not listed and consumers.leaves_out(group, name)):
                 continue
-            table.update(queue_progress(self._core, group, topic))
+            table.update(await queue_progress(self._core, group, topic))
             rate += self._core.stats.group_rate(name, group)
         return ConsumeStats(table, rate)
 
-    def consume_time_span(self, header: QueryConsumeTimeSpanRequestHeader) -> Command:
+    def consume_time_span(
+        self, header: QueryConsumeTimeSpanRequestHeader
+    ) -> Command | Continuation:
         """QUERY_CONSUME_TIME_SPAN (303): store times and delay, by queue."""
         topic = self._core.topics.get(header.topic)
         if topic is None:
             return refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
-        spans = tuple(
-            self._span(header.topic, header.group, queue_id)
-            for queue_id in range(topic.write_queue_nums)
-        )
-        return Command.response(body=QueryConsumeTimeSpanBody(spans).encode())
 
-    def _span(self, topic: str, group: str, queue_id: int) -> QueueTimeSpan:
+        async def answer() -> Command:
+            spans = [
+                await self._span(header.topic, header.group, queue_id)
+                for queue_id in range(topic.write_queue_nums)
+            ]
+            return Command.response(body=QueryConsumeTimeSpanBody(tuple(spans)).encode())
+
+        return answer
+
+    async def _span(self, topic: str, group: str, queue_id: int) -> QueueTimeSpan:
         store = self._core.store
-        end = store.max_offset(topic, queue_id)
-        first = store.store_time_at(topic, queue_id, store.min_offset(topic, queue_id))
-        last = store.store_time_at(topic, queue_id, end - 1)
+        least, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
         consumed = self._core.offsets.query(group, topic, queue_id)
-        reached = store.store_time_at(topic, queue_id, consumed - 1) if consumed > 0 else first
+        first, last, reached, following = await store.store_times(
+            [
+                (topic, queue_id, offset)
+                for offset in (least, end - 1, consumed - 1, max(consumed, least))
+            ]
+        )
+        if consumed <= 0:
+            reached = first
+        # A group without an offset has everything before it; Apache subtracts -1 as a
+        # time there and shows the broker's whole clock as the delay.
         delay = 0
-        if consumed < end:
-            # A group without an offset has everything before it; Apache subtracts -1 as
-            # a time there and shows the broker's whole clock as the delay.
-            following = store.store_time_at(
-                topic, queue_id, max(consumed, store.min_offset(topic, queue_id))
-            )
-            delay = self._core.clock.now_ms() - following if following > 0 else 0
+        if consumed < end and following > 0:
+            delay = self._core.clock.now_ms() - following
         queue = MessageQueue(topic, self._core.config.current.broker_name, queue_id)
         return QueueTimeSpan(
             queue, first, last, reached, delay, _text(first), _text(last), _text(reached)
         )
 
-    def consume_stats_of_all(self, header: GetConsumeStatsInBrokerHeader) -> Command:
+    def consume_stats_of_all(self, header: GetConsumeStatsInBrokerHeader) -> Continuation:
         """GET_BROKER_CONSUME_STATS (317): progress of all groups in all topics.
 
         With the request's flag, in ordered topics only.
         """
-        ordered_only = header.is_order
+        return lambda: self._stats_of_all(ordered_only=header.is_order)
+
+    async def _stats_of_all(self, *, ordered_only: bool) -> Command:
         listed: list[dict[str, tuple[ConsumeStats, ...]]] = []
         behind = inflight = 0
-        for group in self._core.groups.all():
+        for number, group in enumerate(list(self._core.groups.all()), 1):
+            if number % _SLICE == 0:
+                await trio.lowlevel.checkpoint()
             stats: list[ConsumeStats] = []
             for name in sorted(self._core.offsets.topics_of(group)):
                 topic = self._core.topics.get(name)
@@ -181,7 +200,7 @@ class ProgressRequests:
                     continue
                 if self._members.consumers.leaves_out(group, name):
                     continue
-                table = queue_progress(self._core, group, topic, pulled=False)
+                table = await queue_progress(self._core, group, topic, pulled=False)
                 behind += sum(
                     max(0, queue.broker_offset - queue.consumer_offset) for queue in table.values()
                 )
@@ -205,7 +224,7 @@ def _text(stamp: int) -> str:
     return f"{moment:%Y-%m-%d#%H:%M:%S}:{stamp % 1000:03d}"
 
 
-def queue_progress(
+async def queue_progress(
     core: Core, group: str, topic: TopicConfig, *, pulled: bool = True
 ) -> dict[MessageQueue, OffsetWrapper]:
     """A group's progress in each queue of a topic.
@@ -215,12 +234,18 @@ def queue_progress(
     """
     store, offsets = core.store, core.offsets
     name, broker_name = topic.topic_name, core.config.current.broker_name
-    table: dict[MessageQueue, OffsetWrapper] = {}
-    for queue_id in range(topic.read_queue_nums):
-        consumed = max(0, offsets.query(group, name, queue_id))
-        fetched = max(consumed, offsets.pulled(group, name, queue_id)) if pulled else 0
-        stamp = max(0, store.store_time_at(name, queue_id, consumed - 1)) if consumed > 0 else 0
-        table[MessageQueue(name, broker_name, queue_id)] = OffsetWrapper(
-            max(0, store.max_offset(name, queue_id)), consumed, fetched, stamp
+    consumed = [
+        max(0, offsets.query(group, name, queue_id)) for queue_id in range(topic.read_queue_nums)
+    ]
+    times = await store.store_times(
+        [(name, queue_id, offset - 1) for queue_id, offset in enumerate(consumed)]
+    )
+    return {
+        MessageQueue(name, broker_name, queue_id): OffsetWrapper(
+            max(0, store.max_offset(name, queue_id)),
+            offset,
+            max(offset, offsets.pulled(group, name, queue_id)) if pulled else 0,
+            max(0, time),
         )
-    return table
+        for queue_id, (offset, time) in enumerate(zip(consumed, times, strict=True))
+    }

@@ -26,6 +26,7 @@ from rocketmq_sdk.protocol.headers.offsets import (
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.remoting.channel import Continuation
 
 
 class OffsetProcessor:
@@ -84,13 +85,18 @@ class OffsetProcessor:
         core.offsets.commit(group, topic, queue_id, header.commit_offset)
         return Command.response()
 
-    def search(self, header: SearchOffsetRequestHeader) -> Command:
+    def search(self, header: SearchOffsetRequestHeader) -> Continuation:
         """The offset of a point in time."""
         boundary = header.boundary_type or BoundaryType.LOWER
-        offset = self._core.store.offset_by_time(
-            header.topic, header.queue_id, header.timestamp, boundary
-        )
-        return Command.response(header=SearchOffsetResponseHeader(offset=offset))
+        store = self._core.store
+
+        async def answer() -> Command:
+            offset = await store.offset_at_time(
+                header.topic, header.queue_id, header.timestamp, boundary
+            )
+            return Command.response(header=SearchOffsetResponseHeader(offset=offset))
+
+        return answer
 
     def maximum(self, header: GetMaxOffsetRequestHeader) -> Command:
         """The offset behind the last message; 0 for a queue that is not known."""
@@ -105,9 +111,15 @@ class OffsetProcessor:
         offset = self._core.store.min_offset(header.topic, header.queue_id)
         return Command.response(header=GetMinOffsetResponseHeader(offset=offset), remark="")
 
-    def earliest(self, header: GetEarliestMsgStoretimeRequestHeader) -> Command:
+    def earliest(self, header: GetEarliestMsgStoretimeRequestHeader) -> Continuation:
         """The store time of the first message, -1 for an empty queue."""
         store = self._core.store
-        first = store.min_offset(header.topic, header.queue_id)
-        timestamp = store.store_time_at(header.topic, header.queue_id, first)
-        return Command.response(header=GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp))
+
+        async def answer() -> Command:
+            first = store.min_offset(header.topic, header.queue_id)
+            [timestamp] = await store.store_times([(header.topic, header.queue_id, first)])
+            return Command.response(
+                header=GetEarliestMsgStoretimeResponseHeader(timestamp=timestamp)
+            )
+
+        return answer

@@ -29,7 +29,11 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
     from rocketmq_sdk.broker_embedded.store.index.service import IndexService
     from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
-    from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import ConsumeQueueTable
+    from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import (
+        ConsumeQueueTable,
+        Queue,
+    )
+    from rocketmq_sdk.broker_embedded.store.queues.unit_chain import Below
     from rocketmq_sdk.broker_embedded.store.reading.log_readers import LogReaders
     from rocketmq_sdk.broker_embedded.store.state import StoreState
     from rocketmq_sdk.clock import Clock
@@ -316,15 +320,35 @@ class RetentionService:
         minimum = self._chain.min_position
         if minimum <= self._followed:
             return
-        for number, queue in enumerate(list(self._table)):
-            if not queue.removed:
-                files = queue.take_before(minimum)
-                queue.correct_min_offset(minimum)
-                if files or queue.directory in self._stuck:
-                    await self._remove(files, queue.directory)
-            if number % _QUEUES_PER_SLICE == 0:
-                await trio.lowlevel.checkpoint()
+        queues = list(self._table)
+        problem: StoreError | None = None
+        for start in range(0, len(queues), _QUEUES_PER_SLICE):
+            some = queues[start : start + _QUEUES_PER_SLICE]
+            for queue, below in zip(some, await self._look_below(some, minimum), strict=True):
+                if isinstance(below, StoreError):
+                    problem = below  # the next check looks again; the others are done
+                elif not queue.removed:
+                    files = queue.drop_below(below)
+                    if files or queue.directory in self._stuck:
+                        await self._remove(files, queue.directory)
+            await trio.lowlevel.checkpoint()
         index_files = self._index.take_before(minimum)
         if index_files or self._index.directory in self._stuck:
             await self._remove(index_files, self._index.directory)
+        if problem is not None:
+            raise problem
         self._followed = minimum
+
+    async def _look_below(self, queues: Sequence[Queue], minimum: int) -> list[Below | StoreError]:
+        """What of some queues is below a position of the log, read in a thread."""
+
+        def look() -> list[Below | StoreError]:
+            found: list[Below | StoreError] = []
+            for queue in queues:
+                try:
+                    found.append(queue.look_below(minimum))
+                except StoreError as error:
+                    found.append(error)
+            return found
+
+        return await self._files.run(look)

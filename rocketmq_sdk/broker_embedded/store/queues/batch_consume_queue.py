@@ -13,7 +13,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from rocketmq_sdk.broker_embedded.store.config import BATCH_UNIT_SIZE
-from rocketmq_sdk.broker_embedded.store.queues.unit_chain import UnitChain, valid_units
+from rocketmq_sdk.broker_embedded.store.queues.unit_chain import Below, UnitChain, valid_units
 from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.protocol.json.dialect import decode_json
@@ -21,6 +21,7 @@ from rocketmq_sdk.protocol.json.dialect import decode_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 BATCH_DIRECTORY: Final = "batchconsumequeue"
@@ -211,6 +212,18 @@ class BatchConsumeQueue(UnitChain):
         following = self.next_offset
         self._set_bounds()
         self.next_offset = max(following, self.max_offset)
+
+    def look_below(self, min_physical: int) -> Below:
+        """What of the queue points to records below a position."""
+        below = super().look_below(min_physical)
+        unit = self.batch_unit(below.first)
+        return below._replace(base=None if unit is None else unit.base)
+
+    def drop_below(self, below: Below) -> list[ChainedFile]:
+        """Take out what `look_below` found; the caller removes the files."""
+        taken = super().drop_below(below)
+        self.min_offset = self.max_offset if below.base is None else below.base
+        return taken
 
     def clear(self) -> None:
         """Drop all units and files."""

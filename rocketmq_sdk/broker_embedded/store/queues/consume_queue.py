@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from rocketmq_sdk.broker_embedded.store.config import QUEUE_UNIT_SIZE
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_ext import ConsumeQueueExt, is_address
-from rocketmq_sdk.broker_embedded.store.queues.unit_chain import UNIT, UnitChain
+from rocketmq_sdk.broker_embedded.store.queues.unit_chain import UNIT, Below, UnitChain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,12 +136,19 @@ class ConsumeQueue(UnitChain):
 
         return run
 
-    def take_before(self, min_physical: int) -> list[ChainedFile]:
-        """Take out the files without readable units; the caller removes them."""
-        taken = super().take_before(min_physical)
-        if taken and self.ext is not None:
-            address = self._address(range(self.first_held, self.end))
-            taken += [] if address is None else self.ext.take_before(address)
+    def look_below(self, min_physical: int) -> Below:
+        """What of the queue points to records below a position."""
+        below = super().look_below(min_physical)
+        if not below.files or self.ext is None:
+            return below
+        held = self.first_held + below.files * self.units_per_file
+        return below._replace(address=self._address(range(held, self.end)))
+
+    def drop_below(self, below: Below) -> list[ChainedFile]:
+        """Take out what `look_below` found; the caller removes the files."""
+        taken = super().drop_below(below)
+        if self.ext is not None and below.address is not None:
+            taken += self.ext.take_before(below.address)
         return taken
 
     def clear(self) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from struct import Struct
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 
 from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
 from rocketmq_sdk.broker_embedded.store.log.record import is_schedule_topic
@@ -61,6 +61,19 @@ def valid_units(
         signs |= int.from_bytes(data[column::unit_size])
     ends.append(signs.to_bytes(count).translate(_SIGN_TO_ZERO).find(0))
     return min(end for end in ends if end >= 0)
+
+
+class Below(NamedTuple):
+    """What of a chain points to records that the log has no more."""
+
+    files: int
+    """How many of the first files."""
+    first: int
+    """The first unit that points to a record."""
+    address: int | None = None
+    """Of a queue with an extension: the first address that is still needed."""
+    base: int | None = None
+    """Of a batch queue: the queue offset of the first unit."""
 
 
 class UnitChain:
@@ -364,19 +377,28 @@ class UnitChain:
         """The directory of the files."""
         return self._files.directory
 
-    def take_before(self, min_physical: int) -> list[ChainedFile]:
-        """Take out the oldest files whose last record lies below a position.
+    def look_below(self, min_physical: int) -> Below:
+        """What of the chain points to records below a position.
+
+        Only reads; callable from any thread. Raises `StoreError`.
+        """
+        files = 0
+        for file in self._files.files[:-1]:
+            if file.end > self._written * self.unit_size:
+                break
+            position, size, _code = self._read_unit(file.end // self.unit_size - 1)
+            if position >= min_physical or size <= 0:
+                break
+            files += 1
+        return Below(files, self._first_at_or_above(min_physical))
+
+    def drop_below(self, below: Below) -> list[ChainedFile]:
+        """Take out the files that `look_below` found, and raise the lowest unit.
 
         The last file always stays. The caller removes the files.
         """
-        taken: list[ChainedFile] = []
-        files = self._files
-        while len(files.files) > 1 and files.files[0].end <= self._written * self.unit_size:
-            position, size, _code = self._read_unit(files.files[0].end // self.unit_size - 1)
-            if position >= min_physical or size <= 0:
-                break
-            taken.append(files.take_first())
-        return taken
+        self.first = below.first
+        return [self._files.take_first() for _ in range(below.files)]
 
     def clear(self) -> None:
         """Drop all units and files; the queue begins again at 0."""

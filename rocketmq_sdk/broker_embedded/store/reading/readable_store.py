@@ -16,7 +16,12 @@ from rocketmq_sdk.broker_embedded.store.following.unreadable import UnreadableRe
 from rocketmq_sdk.broker_embedded.store.index.keys import query_text
 from rocketmq_sdk.broker_embedded.store.index.service import IndexService
 from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
-from rocketmq_sdk.broker_embedded.store.log.record import BLANK_SIZE, size_and_magic
+from rocketmq_sdk.broker_embedded.store.log.record import (
+    BLANK_SIZE,
+    STORE_TIME_SPAN,
+    size_and_magic,
+    store_time,
+)
 from rocketmq_sdk.broker_embedded.store.log.transaction_marks import ended_halves
 from rocketmq_sdk.broker_embedded.store.messages import (
     GetResult,
@@ -31,6 +36,7 @@ from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.model.enums import BoundaryType
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
@@ -166,6 +172,52 @@ class ReadableStore:
         """When a message was stored (epoch milliseconds); -1 when there is none."""
         queue = self._table.find(topic, queue_id)
         return -1 if queue is None else self._reader.store_time(queue, offset)
+
+    async def store_times(self, places: Sequence[tuple[str, int, int]]) -> list[int]:
+        """`store_time_at` for many messages by topic, queue and offset.
+
+        What is not in memory is read in a thread; -1 as well for what cannot be read.
+        """
+        found = [self._time_nowait(*place) for place in places]
+        cold = [index for index, time in enumerate(found) if time is None]
+        if cold:
+            with self.reading(self._log.min_position):
+                read = await self.files.run(lambda: [self._time(*places[at]) for at in cold])
+            for index, time in zip(cold, read, strict=True):
+                found[index] = time
+        return [-1 if time is None else time for time in found]
+
+    def _time(self, topic: str, queue_id: int, offset: int) -> int:
+        try:
+            return self.store_time_at(topic, queue_id, offset)
+        except StoreError:
+            return -1
+
+    def _time_nowait(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """`store_time_at`; None when it may have to come from the disk."""
+        queue = self._table.find(topic, queue_id)
+        if queue is None or not queue.min_offset <= offset < queue.max_offset:
+            return -1
+        unit = self._records.unit_nowait(queue, offset)
+        try:
+            data = None if unit is None else self._log.read_nowait(unit[0], STORE_TIME_SPAN)
+        except StoreError:
+            return None
+        return None if data is None or len(data) < STORE_TIME_SPAN else store_time(bytes(data))
+
+    async def offset_at_time(
+        self, topic: str, queue_id: int, timestamp: int, boundary: BoundaryType = BoundaryType.LOWER
+    ) -> int:
+        """`offset_by_time`, in a thread when the disk may have to be asked.
+
+        Raises `StoreError`.
+        """
+        if not self.files.blocking:
+            return self.offset_by_time(topic, queue_id, timestamp, boundary)
+        with self.reading(self._log.min_position):
+            return await self.files.run(
+                lambda: self.offset_by_time(topic, queue_id, timestamp, boundary)
+            )
 
     def earliest_store_time(self) -> int:
         """When the oldest record of the log was stored; -1 for an empty log."""
