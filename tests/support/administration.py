@@ -146,6 +146,9 @@ class StoreOfOffsets:
             for topic, queue_id, offset in places
         ]
 
+    def calculate_bit_maps(self, _bit_map: object) -> None:
+        pass
+
     def used_ratio(self) -> float:
         return 0.25
 
