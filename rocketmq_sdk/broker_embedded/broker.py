@@ -323,11 +323,18 @@ class EmbeddedBroker(RunsOnce):
             tls=self._tls,
             turn=turn,
             overdue=FastFailure(self._live, rows),
+            budget=self.core.memory,
         )
         self.vip_server = RemotingServer(
-            of_vip, on_close=self._channel_closed, tls=self._tls, turn=turn
+            of_vip,
+            on_close=self._channel_closed,
+            tls=self._tls,
+            turn=turn,
+            budget=self.core.memory,
         )
-        self.namesrv_server = RemotingServer(self.namesrv.handler, tls=self._tls)
+        self.namesrv_server = RemotingServer(
+            self.namesrv.handler, tls=self._tls, budget=self.core.memory
+        )
 
     def _identity(self) -> BrokerIdentity:
         config, address = self.config, self._ports.own_address

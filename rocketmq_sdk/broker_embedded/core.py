@@ -12,11 +12,12 @@ from rocketmq_sdk.broker_embedded.tables.offsets import FILE_NAME as OFFSETS_FIL
 from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
 from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
 from rocketmq_sdk.broker_embedded.tables.topics import TopicManager
+from rocketmq_sdk.remoting.budget import MemoryBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rocketmq_sdk.broker_embedded.settings.config import LiveConfig
+    from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.clock import Clock
 
@@ -38,6 +39,7 @@ class Core:
         "config",
         "group_deleted",
         "groups",
+        "memory",
         "offsets",
         "stats",
         "store",
@@ -82,13 +84,21 @@ class Core:
         if not store.started_clean:
             self.offsets.limit(store.max_offset)
         self.stats = BrokerStats()
-        self.supervisor = Supervisor(clock, lambda: store.failure, store.troubles)
+        self.memory = MemoryBudget(current.connection_memory_limit)
+        """What all connections hold."""
+        self.supervisor = Supervisor(
+            clock, lambda: store.failure, lambda: (*store.troubles(), *self.memory.troubles())
+        )
         """Runs the services; knows how they are."""
         self.topic_deleted: list[Callable[[str], None]] = [self.stats.remove_topic]
         """Called with each topic that was deleted."""
         self.group_deleted: list[Callable[[str], None]] = [self.stats.remove_group]
         """Called with each consumer group that was deleted."""
-        config.on_change.append(lambda _before, now: store.configure_retention(now.store))
+        config.on_change.append(self._configured)
+
+    def _configured(self, _before: BrokerConfig, now: BrokerConfig) -> None:
+        self.store.configure_retention(now.store)
+        self.memory.limit = now.connection_memory_limit
 
     def saved_tables(self) -> tuple[SavedTable, ...]:
         """The offsets of all groups; topics and groups are written when they change."""

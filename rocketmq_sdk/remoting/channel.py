@@ -11,6 +11,7 @@ caller only forgets the slot.
 from __future__ import annotations
 
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from itertools import count
@@ -44,6 +45,8 @@ Each two-way request must be answered in the end: until then it counts against
 with an error; it never ends the connection.
 """
 
+UNSENT_MAX: Final = 8 * 1024 * 1024
+"""Unsent answer bytes above which a peer is overloaded."""
 _channel_ids: Final = count(1)
 
 
@@ -324,6 +327,16 @@ class Channel(ABC):
     @abstractmethod
     def unsent_bytes(self) -> int:
         """Bytes that are queued and not written yet."""
+
+    @property
+    def last_progress(self) -> float:
+        """When the last byte was received or sent, in seconds of trio's clock."""
+        return math.inf
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether the peer takes answers too slowly to be given large ones now."""
+        return self.unsent_bytes() > UNSENT_MAX
 
     @abstractmethod
     async def drained(self) -> None:

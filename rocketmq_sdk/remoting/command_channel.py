@@ -18,6 +18,7 @@ from rocketmq_sdk.errors import (
 )
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
+from rocketmq_sdk.remoting.budget import OPEN_COST
 from rocketmq_sdk.remoting.call_table import CallTable
 from rocketmq_sdk.remoting.channel import Channel, ChannelLimits, ChannelStatistics
 from rocketmq_sdk.remoting.dispatch import error_response
@@ -50,6 +51,7 @@ class CommandChannel(Channel):
         "_handler",
         "_nursery",
         "_open",
+        "_open_bytes",
         "_scope",
         "limits",
     )
@@ -71,7 +73,8 @@ class CommandChannel(Channel):
         self.limits = limits
         self._handler = handler
         self._calls = CallTable(limits.max_in_flight, remote_address)
-        self._open: dict[int, Command] = {}
+        self._open: dict[int, tuple[Command, int]] = {}
+        self._open_bytes = 0
         self._current: Command | None = None
         self._nursery: trio.Nursery | None = None
         self._scope = trio.CancelScope()
@@ -106,7 +109,7 @@ class CommandChannel(Channel):
     def respond(self, request: Command, response: Command) -> None:
         if request is self._current:
             self._current = None
-        elif self._open.pop(id(request), None) is None:
+        elif not self._forget_open(request):
             return
         if self.closed or request.flag & FLAG_ONEWAY:
             return
@@ -117,6 +120,19 @@ class CommandChannel(Channel):
             )
             return
         self._answer(request, response)
+
+    def _keep_open(self, request: Command) -> None:
+        """A request stays without an answer; what it holds by now is counted."""
+        cost = OPEN_COST + len(request.body)
+        self._open[id(request)] = (request, cost)
+        self._open_bytes += cost
+
+    def _forget_open(self, request: Command) -> bool:
+        found = self._open.pop(id(request), None)
+        if found is None:
+            return False
+        self._open_bytes -= found[1]
+        return True
 
     def _answer(self, request: Command, response: Command) -> None:
         response.opaque = request.opaque
@@ -162,11 +178,11 @@ class CommandChannel(Channel):
             return None if oneway or answered else answer
         if answer is not None:
             if not answered:
-                self._open[id(request)] = request
+                self._keep_open(request)
             assert self._nursery is not None
             self._nursery.start_soon(self._continue, request, answer)
         elif not oneway and not answered:
-            self._open[id(request)] = request
+            self._keep_open(request)
         return None
 
     @trio.lowlevel.enable_ki_protection
@@ -185,12 +201,12 @@ class CommandChannel(Channel):
             logger.exception("request %r from %s failed", request, self.remote_address)
             answer = error_response(error)
         except BaseException:
-            self._open.pop(id(request), None)
+            self._forget_open(request)
             raise
         if answer is not None:
             self.respond(request, answer)
         elif request.flag & FLAG_ONEWAY:
-            self._open.pop(id(request), None)
+            self._forget_open(request)
 
     # Time
 
@@ -241,6 +257,7 @@ class CommandChannel(Channel):
             return
         self._begin_close("the task that serves it has ended")
         self._open.clear()
+        self._open_bytes = 0
         self._calls.fail_all(
             lambda: ConnectError(
                 f"the connection to {self.remote_address} ended before the answer: "

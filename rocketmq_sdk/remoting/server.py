@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Callable, Sequence
 
+    from rocketmq_sdk.remoting.budget import MemoryBudget
     from rocketmq_sdk.remoting.channel import Channel, Handler, Overdue, Turn
 
 logger = logging.getLogger("rocketmq_sdk.remoting")
@@ -44,6 +45,8 @@ class RemotingServer:
     a connection decides whether it speaks TLS. Over `max_connections` new streams are
     closed at once. `turn` frames the serving of requests of a stream that arrived
     together, `overdue` judges those of them that had to wait for turns of others.
+    `budget` bounds what its streams hold together with those of other servers; channels
+    inside the process do not count.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class RemotingServer:
         max_connections: int = 10000,
         turn: Turn | None = None,
         overdue: Overdue | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         self.channels: dict[int, Channel] = {}
         self._handler = handler
@@ -69,6 +73,7 @@ class RemotingServer:
         self._max_connections = max_connections
         self._turn = turn
         self._overdue = overdue
+        self._budget = budget
         self._streams = 0
         self._token: trio.lowlevel.TrioToken | None = None
 
@@ -157,6 +162,7 @@ class RemotingServer:
                 pause_reading=True,
                 turn=self._turn,
                 overdue=self._overdue,
+                budget=self._budget,
             )
             served.add(channel)
             try:

@@ -21,24 +21,35 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import RemoteProtocolError, RocketMQError
 from rocketmq_sdk.lifecycle import bounded_cleanup, raise_unwrapped
+from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
-from rocketmq_sdk.remoting.channel import ChannelLimits, Overdue, PendingCall, Turn, logger
+from rocketmq_sdk.remoting.channel import (
+    UNSENT_MAX,
+    ChannelLimits,
+    Overdue,
+    PendingCall,
+    Turn,
+    logger,
+)
 from rocketmq_sdk.remoting.command_channel import CommandChannel
 from rocketmq_sdk.transport.tcp import can_send_now, send_now, send_some
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.remoting.budget import MemoryBudget
     from rocketmq_sdk.remoting.channel import Handler
 
 READ_SIZE: Final = 64 * 1024
 READ_SIZE_MAX: Final = 1024 * 1024
 DIRECT_SIZE: Final = 256 * 1024
-"""More unsent bytes than this are left to the writer."""
+"""More unsent bytes than this are left to the writer, which joins no more than this."""
+STEP: Final = 64 * 1024
+"""Growth of unsent bytes after which the connection is weighed again."""
 TURN: Final = 0.01
 """Seconds to handle commands of one chunk before other tasks have a turn."""
 READ_FIRST: Final = 1.0
@@ -57,6 +68,8 @@ class StreamChannel(CommandChannel):
     # shares its keys: it took 1.3 KiB more of each.
     __slots__ = (
         "_arrived",
+        "_brake",
+        "_budget",
         "_connection",
         "_direct",
         "_drained",
@@ -66,10 +79,12 @@ class StreamChannel(CommandChannel):
         "_idle_writer",
         "_last_read",
         "_last_write",
+        "_load",
         "_overdue",
         "_stream",
         "_turn",
         "_unsent",
+        "_weigh_at",
         "_write_began",
     )
 
@@ -85,6 +100,7 @@ class StreamChannel(CommandChannel):
         pause_reading: bool = False,
         turn: Turn | None = None,
         overdue: Overdue | None = None,
+        budget: MemoryBudget | None = None,
     ) -> None:
         super().__init__(
             handler,
@@ -98,6 +114,10 @@ class StreamChannel(CommandChannel):
         self._high_water = self.limits.high_water if pause_reading else math.inf
         self._turn = turn
         self._overdue = overdue
+        self._budget = budget
+        self._load = 0
+        self._weigh_at = min(STEP, self._high_water)
+        self._brake = False
         self._frames: list[bytes] = []
         self._unsent = 0
         self._direct = can_send_now(stream)
@@ -140,6 +160,8 @@ class StreamChannel(CommandChannel):
         frame = self._connection.send(command)
         self._frames.append(frame)
         self._unsent += len(frame)
+        if self._unsent > self._weigh_at:
+            self._weigh()
         if self._handling or self._idle_writer is None:
             # it leaves with the others: at the end of the chunk that is handled, or
             # when the writer is through
@@ -176,6 +198,34 @@ class StreamChannel(CommandChannel):
             frames[:] = [data[sent:]]
             self._wake_writer()
 
+    def _weigh(self) -> None:
+        """Tell the budget what this connection holds, if that has changed."""
+        unsent, budget = self._unsent, self._budget
+        high_water = self._high_water
+        self._brake = unsent > high_water
+        self._weigh_at = unsent + STEP if self._brake else min(unsent + STEP, high_water)
+        if budget is None:
+            return
+        load = 0
+        if not self.closed:
+            load = unsent + self._connection.held_bytes + self._open_bytes
+        if load != self._load:
+            self._load = load
+            budget.weigh(self, load)
+        if budget.tight and budget.is_greedy(self):
+            self._brake = True
+
+    @property
+    def last_progress(self) -> float:
+        return max(self._last_read, self._last_write)
+
+    @property
+    def overloaded(self) -> bool:
+        budget = self._budget
+        return self._unsent > UNSENT_MAX or (
+            budget is not None and budget.scarce and budget.is_greedy(self)
+        )
+
     def unsent_bytes(self) -> int:
         return self._unsent
 
@@ -201,8 +251,7 @@ class StreamChannel(CommandChannel):
                 if not self._frames:
                     self._idle_writer = trio.lowlevel.current_task()
                     await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
-                frames, self._frames = self._frames, []
-                data = frames[0] if len(frames) == 1 else b"".join(frames)
+                data = self._take_frames()
                 sent = await self._write_some(data)
                 if sent < len(data):
                     with memoryview(data) as view:
@@ -212,6 +261,22 @@ class StreamChannel(CommandChannel):
             self._connection.send_failed()
             self.abort(f"writing failed: {error or type(error).__name__}")
 
+    def _take_frames(self) -> bytes:
+        """All queued frames in one, or some of them when they are large: joining those
+        would cost their memory once more.
+        """
+        frames = self._frames
+        if len(frames) == 1 or self._unsent <= DIRECT_SIZE:
+            self._frames = []
+            return frames[0] if len(frames) == 1 else b"".join(frames)
+        size = number = 0
+        while number < len(frames) and (not number or size + len(frames[number]) <= DIRECT_SIZE):
+            size += len(frames[number])
+            number += 1
+        taken = frames[:number]
+        del frames[:number]
+        return taken[0] if number == 1 else b"".join(taken)
+
     async def _write_some(self, data: bytes | memoryview) -> int:
         self._write_began = began = trio.current_time()
         self._calls.wake_at(began + self.limits.stall_timeout)
@@ -219,6 +284,8 @@ class StreamChannel(CommandChannel):
         self._write_began = math.inf
         self._last_write = began
         self._unsent -= sent
+        if self._load or self._unsent + STEP < self._weigh_at:
+            self._weigh()
         if self._drained is not None:
             self._wake_drained()
         return sent
@@ -233,13 +300,21 @@ class StreamChannel(CommandChannel):
     async def _read(self) -> str:
         """Read until the stream ends; gives the reason."""
         stream, connection = self._stream, self._connection
-        size = READ_SIZE
+        size, budget, pause_at = READ_SIZE, self._budget, 0
         try:
             while True:
+                if budget is not None and budget.tight and self._load >= pause_at:
+                    await budget.wait_for_room(self)
+                    pause_at = self._load + READ_SIZE_MAX
                 data = await stream.receive_some(size)
                 self._last_read = trio.current_time()
                 commands = connection.receive_commands(data if type(data) is bytes else bytes(data))
+                if self._load:
+                    # A frame that is whole now is no reason to refuse what it says.
+                    self._weigh()
                 await self._handle(commands)
+                if budget is not None and (self._load or connection.held_bytes or self._open_bytes):
+                    self._weigh()
                 if connection.error is not None:
                     raise connection.error
                 if not data:
@@ -259,8 +334,29 @@ class StreamChannel(CommandChannel):
             last_read = self._last_read
             await super()._read_first()
 
+    def _refuse_greedy(self, request: Command, budget: MemoryBudget) -> Command | None:
+        """The refusal of a request of a greedy connection while memory is scarce."""
+        if not (budget.scarce and budget.is_greedy(self)):
+            return None
+        budget.refused += 1
+        if request.flag & FLAG_ONEWAY:
+            logger.warning("dropping %r of %s: memory is scarce", request, self.remote_address)
+        return Command.response(
+            ResponseCode.SYSTEM_BUSY,
+            remark=f"[OVERLOAD]this connection holds {self._load} bytes of the {budget.limit} that "
+            "all connections may hold, start flow control for a while",
+        )
+
+    async def _brake_now(self) -> None:
+        """Let the peer take its answers before more are made."""
+        if self._unsent > self._high_water:
+            await self._wait_unsent(self.limits.low_water)
+        if self._budget is not None:
+            await self._budget.wait_for_room(self)
+        self._weigh()
+
     async def _handle(self, commands: list[Command]) -> None:
-        answer, high_water = self._calls.answer, self._high_water
+        answer, budget = self._calls.answer, self._budget
         current_time, turn_ends = trio.current_time, trio.current_time() + TURN
         overdue, turns, waited = self._overdue, 0, 0.0
         self._arrived = len(commands)
@@ -277,17 +373,17 @@ class StreamChannel(CommandChannel):
                     if waited and overdue is not None
                     else None
                 )
+                if response is None and budget is not None and budget.tight:
+                    response = self._refuse_greedy(command, budget)
                 if response is None:
                     response = self._serve(command)
-                if (
-                    response is not None
-                    and not self.closed
-                    and not (waited and command.flag & FLAG_ONEWAY)
-                ):
+                elif command.flag & FLAG_ONEWAY:
+                    continue
+                if response is not None and not self.closed:
                     self._answer(command, response)
-                if self._unsent > high_water:
+                if self._brake:
                     self._end_turn()
-                    await self._wait_unsent(self.limits.low_water)
+                    await self._brake_now()
                     self._begin_turn()
                 if not number & 3 and current_time() > turn_ends:
                     # A chunk can hold hundreds of requests that each take long; the
@@ -369,6 +465,8 @@ class StreamChannel(CommandChannel):
         finally:
             self._begin_close("the task that serves it was cancelled")
             self._finish()
+            self._frames.clear()
+            self._weigh()
             self._wake_drained()
             try:
                 async with bounded_cleanup(self.limits.drain_timeout):

@@ -126,6 +126,7 @@ class RuntimeInfo:
                 for what in ("Size", "HeadWaitTimeMills")
             },
             "EndTransactionQueueSize": 0,
+            **self._connections(),
             "embeddedBrokerUnreadableRecords": core.store.unreadable.count,
             "embeddedBrokerHealth": str(core.supervisor.health()),
         }
@@ -180,6 +181,16 @@ class RuntimeInfo:
             "earliestMessageTimeStamp": store.earliest_store_time(),
             "dispatchBehindBytes": max(0, end - store.dispatched.value),
             "remainHowManyDataToFlush": f"{max(0, end - store.flushed.value)} B",
+        }
+
+    def _connections(self) -> dict[str, object]:
+        memory = self._core.memory
+        return {
+            "connectionMemoryUsed": memory.used,
+            "connectionMemoryLimit": memory.limit,
+            "connectionMemoryPauses": memory.paused,
+            "connectionMemoryRefusedRequests": memory.refused,
+            "connectionMemoryClosedConnections": memory.closed,
         }
 
     def _timers(self) -> dict[str, object]:

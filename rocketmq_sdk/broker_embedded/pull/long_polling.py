@@ -41,8 +41,6 @@ LONGEST_HOLD_MS: Final = 600_000
 It is the time after which Apache forgets waiting pops
 (`popPollingMapExpireTimeSeconds`); clients ask for 15 to 30 s.
 """
-UNSENT_MAX: Final = 8 * 1024 * 1024
-"""Unsent answer bytes above which a peer's held pulls are answered empty."""
 _UNREAD: Final = "[OVERLOAD]earlier answers are not read yet, start flow control for a while"
 _SLACK: Final = 64
 _SLICE: Final = 64
@@ -259,7 +257,7 @@ class PullHolder:
         if pull.channel.closed:
             self._pass_on(pull)
             return None
-        if pull.channel.unsent_bytes() > UNSENT_MAX:
+        if pull.channel.overloaded:
             self._pass_on(pull)
             # One message can wake thousands of pulls of a peer that reads nothing; it
             # is not read for each of them.

@@ -225,6 +225,11 @@ class BrokerConfig:
     The next setting is for connected clients.
     """
     broadcast_offset_expire_max_second: int = _integer(300, 1)
+    connection_memory_limit: int = _integer(256 * 1024 * 1024, 1024 * 1024)
+    """Bytes that all connections may hold together.
+
+    Unfinished frames, requests without an answer, and answers that were not taken yet.
+    """
     channel_expired_timeout: int = _integer(120_000, 1)
     enable_register_producer: bool = True
     enable_property_filter: bool = True
