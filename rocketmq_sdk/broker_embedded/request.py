@@ -31,8 +31,14 @@ if TYPE_CHECKING:
 KIBIBYTE: Final = 1024
 BODY: Final = 1024 * KIBIBYTE
 """Most bytes of a body, unless the row says otherwise."""
+SETTINGS: Final = 64 * KIBIBYTE
+"""Most bytes of a text of settings."""
+TABLE: Final = 8 * 1024 * KIBIBYTE
+"""Most bytes of a whole table, as a broker registers it."""
 WHOLE_FRAME: Final = 1 << 31
-"""For messages (`maxMessageSize` is their limit) and whole tables."""
+"""For messages: `maxMessageSize` is their limit."""
+_TOLERATED: Final = 64 * KIBIBYTE
+"""Most bytes of a body that is not strict JSON; the tolerant reader takes long."""
 _AT_ONCE: Final = 32 * KIBIBYTE
 """Bytes of a body that is decoded on the loop; larger ones are decoded in a thread."""
 
@@ -139,9 +145,12 @@ class Refusal(NamedTuple):
         return f" request type {int(self.code)} not supported: {self.code.name} {self.reason}"
 
 
-def handler_of(row: Request) -> Handler:
-    """The handler of a row: admits and decodes what the row names, then serves."""
-    return _raw(row) if row.raw else _decoded(row)
+def handler_of(row: Request, one_at_a_time: trio.CapacityLimiter) -> Handler:
+    """The handler of a row: admits and decodes what the row names, then serves.
+
+    Large bodies are decoded one at a time: their objects take many times their bytes.
+    """
+    return _raw(row) if row.raw else _decoded(row, one_at_a_time)
 
 
 def _raw(row: Request) -> Handler:
@@ -167,7 +176,7 @@ def _raw(row: Request) -> Handler:
     return admitted
 
 
-def _decoded(row: Request) -> Handler:
+def _decoded(row: Request, one_at_a_time: trio.CapacityLimiter) -> Handler:
     serve, header, body, read = row.serve, row.header, row.body, row.read_body
     most, connection = row.body_limit, row.connection
 
@@ -180,7 +189,7 @@ def _decoded(row: Request) -> Handler:
             decoded.append(read(command, *decoded))
             check_part(decoded[-1])
         elif body is not None:
-            decoded.append(body.decode(command.body))
+            decoded.append(body.decode(command.body, tolerated=_TOLERATED))
             check_part(decoded[-1])
         return decoded
 
@@ -194,7 +203,8 @@ def _decoded(row: Request) -> Handler:
         return serve(channel, command, *decoded) if connection else serve(*decoded)
 
     async def later(channel: Channel, command: Command) -> Command | None:
-        decoded = await trio.to_thread.run_sync(arguments, command)
+        async with one_at_a_time:
+            decoded = await trio.to_thread.run_sync(arguments, command)
         answer = serve(channel, command, *decoded) if connection else serve(*decoded)
         return answer if answer is None or isinstance(answer, Command) else await answer()
 
@@ -203,10 +213,11 @@ def _decoded(row: Request) -> Handler:
 
 def handlers_of(rows: Iterable[Request], *, slave: bool = False) -> dict[int, Handler]:
     """The handlers of all rows by code, for a master or for a slave."""
+    one_at_a_time = trio.CapacityLimiter(1)
     return {
         int(row.code): _REFUSALS_OF_SLAVES[row.asked]
         if slave and row.asked in _REFUSALS_OF_SLAVES
-        else handler_of(row)
+        else handler_of(row, one_at_a_time)
         for row in rows
     }
 

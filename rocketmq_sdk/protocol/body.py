@@ -126,13 +126,13 @@ class Body:
         return encode_json(self.to_json(), object_keys=body_table(type(self)).dialect)
 
     @classmethod
-    def decode(cls, data: bytes) -> Self:
-        """The body out of bytes.
+    def decode(cls, data: bytes, *, tolerated: int = TOLERATED_BODY) -> Self:
+        """The body out of bytes; `tolerated` of them when they are not strict JSON.
 
         Raises `RemoteProtocolError` when they are no JSON, its subclass `FieldError`
         when a member has the wrong type.
         """
-        return cls.from_json(decode_json(data, tolerated=TOLERATED_BODY))
+        return cls.from_json(decode_json(data, tolerated=tolerated))
 
 
 _TABLES: Final[dict[type[Body], BodyTable]] = {}

@@ -4,12 +4,12 @@ A connection holds unfinished frames, requests without an answer, and answers th
 peer has not taken yet. Each tells its sum when that has changed by much; an ordinary
 request, which is read and answered at once, never touches the budget.
 
-Above half of the limit those that hold more than their share are read slowly, a mebibyte
-in `PAUSE` seconds; above three quarters their requests are answered with SYSTEM_BUSY;
-above the limit the connection that holds most is closed, with the reason in the log. So
-are those that hold more than their share and move no byte for `STILL` seconds, while
-others have to wait for room. Whoever holds no more than `ALWAYS_FAIR` is never held
-back.
+Above half of the limit those that hold more than their share are read slowly, a
+mebibyte in `PAUSE` seconds; above three quarters their requests are answered with
+SYSTEM_BUSY; above the limit the connection that holds most is closed, with the reason
+in the log. So are those that hold more than their share and move no byte for `STILL`
+seconds, while others have to wait for room. Whoever holds no more than `ALWAYS_FAIR` is
+never held back.
 """
 
 from __future__ import annotations

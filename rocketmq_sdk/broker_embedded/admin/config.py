@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
+from rocketmq_sdk.broker_embedded.request import SETTINGS, Cost, Request, Writes, refuse
 from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties, write_properties
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.command import Command
@@ -37,6 +37,7 @@ class SettingRequests:
                 RequestCode.UPDATE_BROKER_CONFIG,
                 self.update_config,
                 raw=True,
+                body_limit=SETTINGS,
                 cost=Cost.BODY,
                 writes=Writes.SETTINGS,
             ),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
+from rocketmq_sdk.broker_embedded.request import SETTINGS, Cost, Request, Writes, refuse
 from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.command import Command
@@ -51,6 +51,7 @@ class StoreSettingRequests:
                 RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
                 self.update,
                 raw=True,
+                body_limit=SETTINGS,
                 cost=Cost.BODY,
                 writes=Writes.SETTINGS,
             ),
@@ -58,6 +59,7 @@ class StoreSettingRequests:
                 RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
                 self.remove,
                 raw=True,
+                body_limit=SETTINGS,
                 writes=Writes.SETTINGS,
             ),
             Request(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, self.show, cost=Cost.TABLE),
@@ -65,9 +67,12 @@ class StoreSettingRequests:
                 RequestCode.SET_COMMITLOG_READ_MODE,
                 self.read_mode,
                 raw=True,
+                body_limit=SETTINGS,
                 writes=Writes.SETTINGS,
             ),
-            Request(RequestCode.SWITCH_TIMER_ENGINE, self.timer_engine, raw=True),
+            Request(
+                RequestCode.SWITCH_TIMER_ENGINE, self.timer_engine, raw=True, body_limit=SETTINGS
+            ),
         )
 
     def update(self, _channel: Channel, command: Command) -> Command:

@@ -15,7 +15,7 @@ from rocketmq_sdk.broker_embedded.namesrv.registration import (
     BrokerKey,
     BrokerRegistration,
 )
-from rocketmq_sdk.broker_embedded.request import WHOLE_FRAME, Cost, Request, Writes, refuse
+from rocketmq_sdk.broker_embedded.request import TABLE, Cost, Request, Writes, refuse
 from rocketmq_sdk.clock import monotonic_ms
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import BrokerError
@@ -69,7 +69,7 @@ class BrokerRequests:
                 RegisterBrokerBody,
                 connection=True,
                 read_body=_registered,
-                body_limit=WHOLE_FRAME,
+                body_limit=TABLE,
                 cost=Cost.BODY,
                 writes=Writes.ROUTES,
             ),

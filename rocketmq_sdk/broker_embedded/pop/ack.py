@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _SLICE: Final = 64
 _SLICE_LENGTH: Final = 8192
 """Entries of a batch, and bytes of its text, that are served without interruption."""
+_TOLERATED: Final = 64 * 1024
+"""Most bytes of a batch that is not strict JSON."""
 _REMEMBERED: Final = 1024
 _REMEMBERED_LENGTH: Final = 256
 _DIGITS: Final = 18
@@ -195,7 +197,7 @@ class AckProcessor:
 
         A long list is served in slices, so that others have their turn.
         """
-        body = decode_json(request.body)
+        body = decode_json(request.body, tolerated=_TOLERATED)
         entries = body.get("acks") if isinstance(body, dict) else None
         if not isinstance(entries, list) or not entries:
             return Command.response(ResponseCode.NO_MESSAGE)

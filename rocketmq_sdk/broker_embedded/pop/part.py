@@ -12,7 +12,7 @@ from rocketmq_sdk.broker_embedded.pop.peek import PeekProcessor
 from rocketmq_sdk.broker_embedded.pop.polling import PopHolder
 from rocketmq_sdk.broker_embedded.pop.popping import PopProcessor
 from rocketmq_sdk.broker_embedded.pop.state import PopState
-from rocketmq_sdk.broker_embedded.request import WHOLE_FRAME, Asked, Cost, Request, Wait, Writes
+from rocketmq_sdk.broker_embedded.request import Asked, Cost, Request, Wait, Writes
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.names import revive_topic
 from rocketmq_sdk.protocol.bodies.pop import BatchAckMessageRequestBody
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Channel
 
 _ORDER_INTERVAL_MS: Final = 10_000
+
+
+ACKS: Final = 4 * 1024 * 1024
+"""Most bytes of a batch of acknowledgements; its entries are served in slices."""
 
 
 class PopPart(Part):
@@ -116,7 +120,7 @@ class PopPart(Part):
                 self._acks.batch_ack,
                 body=BatchAckMessageRequestBody,
                 raw=True,
-                body_limit=WHOLE_FRAME,
+                body_limit=ACKS,
                 asked=Asked.MASTER,
                 wait=Wait.ACK,
                 cost=Cost.BODY,
