@@ -32,6 +32,7 @@ from rocketmq_sdk.protocol.bodies.offsets import DelayOffsetSerializeWrapper
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.frame import decode_frame
 from rocketmq_sdk.protocol.json.dialect import decode_json, encode_pretty
+from rocketmq_sdk.remoting.budget import MemoryBudget
 from rocketmq_sdk.remoting.channel import Channel
 from rocketmq_sdk.remoting.dispatch import Dispatcher
 from support.paths import WIRE_VECTORS
@@ -182,6 +183,7 @@ class Scene:
         )
         core.offsets.load()
         core.stats = BrokerStats()
+        core.memory = MemoryBudget(1 << 28)
         core.boot_ms = self.clock.time_ms
         core.supervisor = Supervisor(self.clock, lambda: None)
         core.topic_deleted, core.group_deleted = [], []
