@@ -54,8 +54,10 @@ PROPERTIES: Final = Length(1 << 24)
 """Properties of a message: the handlers refuse more than 32767 bytes themselves, as
 Apache does (MESSAGE_ILLEGAL).
 """
+LISTED: Final = Length(1 << 24)
+"""Characters of a list of names in one text; names count once, and in slices."""
 MANY: Final = Length(256 * 1024)
-"""Characters of a list in one text, entries of a whole table."""
+"""Entries of a whole table."""
 
 
 def limited(

@@ -12,7 +12,7 @@ from rocketmq_sdk.protocol.header import (
     TopicQueueRequestHeader,
     TopicRequestHeader,
 )
-from rocketmq_sdk.protocol.limits import MANY, limited
+from rocketmq_sdk.protocol.limits import LISTED, limited
 
 
 @attrs.define(kw_only=True)
@@ -151,7 +151,7 @@ class CloneGroupOffsetRequestHeader(RpcRequestHeader):
 class QueryCorrectionOffsetHeader(TopicRequestHeader):
     """QUERY_CORRECTION_OFFSET (308): `filter_groups` is a list with commas."""
 
-    filter_groups: str | None = limited(MANY, None)
+    filter_groups: str | None = limited(LISTED, None)
     compare_group: str
     topic: str
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 
 from rocketmq_sdk.protocol.header import Header, TopicRequestHeader
-from rocketmq_sdk.protocol.limits import MANY, limited
+from rocketmq_sdk.protocol.limits import LISTED, limited
 
 
 @attrs.define(kw_only=True)
@@ -29,7 +29,7 @@ class GetConsumeStatsRequestHeader(TopicRequestHeader):
 
     consumer_group: str
     topic: str | None = None
-    topic_list: str | None = limited(MANY, None)
+    topic_list: str | None = limited(LISTED, None)
 
 
 @attrs.define(kw_only=True)

@@ -17,14 +17,8 @@ from support.administration import conversation
 from support.paths import CODEC_VECTORS
 
 RULES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "names_and_rules.json").read_text())
-OWN = {
-    "allocationStep",
-    "connectionMemoryLimit",
-    "haMasterAddress",
-    "hotBytes",
-    "memoryLimit",
-    "storePathCommitLog",
-}
+OWN = {"connectionMemoryLimit", "memoryLimit", "hotBytes", "allocationStep"}
+NULL_IN_THE_RECORDING = {"haMasterAddress", "storePathCommitLog"}
 SET_BY_THE_RECORDING = {
     "listenPort",
     "haListenPort",
