@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         SubscriptionError,
         TooManyRequestsError,
         TopicNotFoundError,
+        WrongRunError,
     )
     from rocketmq_sdk.model.enums import (
         BoundaryType,
@@ -156,6 +157,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "SubscriptionError",
         "TooManyRequestsError",
         "TopicNotFoundError",
+        "WrongRunError",
     ),
     "model.enums": (
         "BoundaryType",
@@ -269,6 +271,7 @@ __all__ = [
     "TransactionProducer",
     "TransactionResult",
     "TransactionState",
+    "WrongRunError",
     "reply_message",
     "select_by_hash",
     "select_by_key",

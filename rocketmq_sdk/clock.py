@@ -51,7 +51,8 @@ class SystemClock:
 class TrioClock:
     """Time of the running trio loop, so a virtual clock moves it.
 
-    The wall epoch is fixed at the first look. Must be used inside `trio.run`.
+    The wall epoch is fixed at the first look inside `trio.run`. Outside of it there is
+    only the wall clock.
     """
 
     __slots__ = ("_epoch",)
@@ -61,7 +62,10 @@ class TrioClock:
 
     def now_ms(self) -> int:
         """Epoch milliseconds."""
-        now = trio.current_time()
+        try:
+            now = trio.current_time()
+        except RuntimeError:
+            return int(time.time() * 1000)
         if self._epoch is None:
             self._epoch = time.time() - now
         return int((self._epoch + now) * 1000)

@@ -217,6 +217,10 @@ class CodecMissingError(RocketMQError):
     """
 
 
+class WrongRunError(RocketMQError, RuntimeError):
+    """Something was used outside of trio, or in another `trio.run` than its own."""
+
+
 class StoreError(RocketMQError):
     """The store could not do what was asked; the text names the file and the remedy."""
 

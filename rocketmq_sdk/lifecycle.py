@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
 
 import trio
 
-from rocketmq_sdk.errors import ClosedError
+from rocketmq_sdk.errors import ClosedError, WrongRunError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class RunsOnce(ABC):
     """An async context manager whose life is the generator `_run`, entered once.
 
-    A second time raises `ClosedError`.
+    It may be made anywhere. Entering raises `WrongRunError` outside of trio, and
+    `ClosedError` a second time.
     """
 
     _second_time: ClassVar[str]
@@ -39,6 +40,13 @@ class RunsOnce(ABC):
         """
 
     async def __aenter__(self) -> Self:
+        if not trio.lowlevel.in_trio_task():
+            raise WrongRunError(
+                f"{type(self).__name__} runs on trio, and this is not a trio task. Enter it in an "
+                "async function that trio.run has started. Beside asyncio or in threads, give trio "
+                "a thread of its own: threading.Thread(target=trio.run, args=(main,)); "
+                "trio.from_thread then calls into it"
+            )
         if self._life is not None:
             raise ClosedError(self._second_time)
         self._life = self._run()

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
-from rocketmq_sdk.errors import ClosedError, ConnectError
+from rocketmq_sdk import (
+    Admin,
+    Client,
+    EmbeddedBroker,
+    LitePullConsumer,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    SimpleConsumer,
+    TransactionProducer,
+)
+from rocketmq_sdk.errors import ClosedError, ConnectError, WrongRunError
 from rocketmq_sdk.lifecycle import (
     bounded_cleanup,
     open_quiet_nursery,
@@ -16,7 +28,41 @@ from rocketmq_sdk.lifecycle import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
+
     from trio.testing import MockClock
+
+NOWHERE = "127.0.0.1:9"
+TOPICS = {"orders": "*"}
+FACES: list[Callable[[], AbstractAsyncContextManager[object]]] = [
+    lambda: Client(NOWHERE),
+    lambda: Producer("g", namesrv=NOWHERE),
+    lambda: TransactionProducer("g", namesrv=NOWHERE, checker=print),  # type: ignore[arg-type]
+    lambda: PushConsumer("g", namesrv=NOWHERE, subscriptions=TOPICS, listener=print),  # type: ignore[arg-type]
+    lambda: SimpleConsumer("g", namesrv=NOWHERE, subscriptions=TOPICS),
+    lambda: LitePullConsumer("g", namesrv=NOWHERE, subscriptions=TOPICS),
+    lambda: PullConsumer("g", namesrv=NOWHERE),
+    lambda: Admin(namesrv=NOWHERE),
+    EmbeddedBroker,
+]
+"""What may be made anywhere, and entered only in a trio task."""
+
+
+@pytest.mark.parametrize("make", FACES)
+def test_everything_is_made_anywhere_and_entering_it_outside_of_trio_names_the_way(
+    make: Callable[[], AbstractAsyncContextManager[object]],
+) -> None:
+    face = make()
+
+    async def enter() -> None:
+        async with face:
+            raise AssertionError("it was entered")
+
+    with pytest.raises(WrongRunError, match=r"runs on trio.*threading\.Thread\(target=trio\.run"):
+        asyncio.run(enter())
+    with pytest.raises(WrongRunError, match=type(face).__name__):
+        enter().send(None)
 
 
 async def _raise(error: BaseException) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.errors import LocalProtocolError, RocketMQError
+from rocketmq_sdk.errors import LocalProtocolError, WrongRunError
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
@@ -38,10 +38,6 @@ HEADER_ROOM: Final = 1024 * 1024
 It counts six bytes for an escaped character, and includes the names.
 """
 _new = Command.__new__
-
-
-class WrongRunError(RocketMQError, RuntimeError):
-    """An in-process broker was used from another `trio.run`, or outside of trio."""
 
 
 def check_same_run(token: trio.lowlevel.TrioToken) -> None:

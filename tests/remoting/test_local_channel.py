@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from rocketmq_sdk.errors import ConnectError, LocalProtocolError, RocketMQError
+from rocketmq_sdk.errors import ConnectError, LocalProtocolError, RocketMQError, WrongRunError
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.remoting.local import LocalChannel, WrongRunError, open_local_channel
+from rocketmq_sdk.remoting.local import LocalChannel, open_local_channel
 from rocketmq_sdk.remoting.server import RemotingServer
 
 if TYPE_CHECKING:
