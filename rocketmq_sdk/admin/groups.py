@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import attrs
 
 from rocketmq_sdk.client.api.connections import consumer_connections
-from rocketmq_sdk.client.api.groups import delete_group, group_config, update_group
+from rocketmq_sdk.client.api.groups import all_groups, delete_group, update_group
 from rocketmq_sdk.client.api.offsets import TO_THE_END, clone_offsets, reset_offset
 from rocketmq_sdk.client.api.progress import consume_stats
 from rocketmq_sdk.client.api.routes import topic_route
 from rocketmq_sdk.codes import ResponseCode
-from rocketmq_sdk.errors import BrokerError, ConfigurationError, RouteError
+from rocketmq_sdk.errors import BrokerError, ConfigurationError, GroupNotFoundError, RouteError
 from rocketmq_sdk.model.queue import MessageQueue
-from rocketmq_sdk.names import group_problem
+from rocketmq_sdk.names import BUILT_IN_GROUPS, group_problem, is_system_group
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.protocol.bodies.progress import OffsetWrapper
 
@@ -100,23 +100,44 @@ class Groups:
             )
 
     async def config(self, group: str, *, timeout: float | None = None) -> SubscriptionGroupConfig:
-        """The settings of a group at the first master.
+        """The settings of a group, at the first master that keeps it.
 
-        Asking makes the group where groups are made at first use.
+        Raises `GroupNotFoundError` when none does; asking never makes a group.
         """
-        broker, *_others = await self._cluster.masters(timeout=timeout)
-        config = await group_config(
-            self._client, broker.address, self._namespace.wrap(group), timeout
+        name = self._namespace.wrap(group)
+        for broker in await self._cluster.masters(timeout=timeout):
+            config = (await all_groups(self._client, broker.address, timeout)).get(name)
+            if config is not None:
+                return attrs.evolve(config, group_name=self._namespace.unwrap(name))
+        raise self._unknown(group)
+
+    async def names(self, *, system: bool = False, timeout: float | None = None) -> list[str]:
+        """The groups that any master keeps, sorted; `system` adds those of the brokers.
+
+        A broker makes a group when its first consumer comes, where that is allowed.
+        """
+        found: set[str] = set()
+        for broker in await self._cluster.masters(timeout=timeout):
+            found |= (await all_groups(self._client, broker.address, timeout)).keys()
+        return sorted(
+            self._namespace.unwrap(name) for name in found if system or not _is_brokers_own(name)
         )
-        return attrs.evolve(config, group_name=self._namespace.unwrap(config.group_name))
+
+    @staticmethod
+    def _unknown(group: str) -> GroupNotFoundError:
+        return GroupNotFoundError(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"no master keeps a group {group!r}"
+        )
 
     async def progress(
         self, group: str, topic: str | None = None, *, timeout: float | None = None
     ) -> Progress:
         """How far a group is, in one topic or in all of its topics, over all masters.
 
-        Empty for a group that never consumed.
+        Empty for a group that never consumed. Raises `GroupNotFoundError` for one that
+        no master keeps.
         """
+        asked = group
         group, topic = (
             self._namespace.wrap(group),
             None if topic is None else self._namespace.wrap(topic),
@@ -127,6 +148,13 @@ class Groups:
             stats = await consume_stats(self._client, broker.address, group, topic, timeout)
             queues |= stats.offset_table
             rate += stats.consume_tps
+        if not any(offsets.consumer_offset > 0 for offsets in queues.values()) and not any(
+            [
+                group in await all_groups(self._client, broker.address, timeout)
+                for broker in await self._cluster.masters(timeout=timeout)
+            ]
+        ):
+            raise self._unknown(asked)  # brokers count all messages as its lag
         return Progress(
             {
                 self._namespace.unwrap_queue(queue): offsets
@@ -233,3 +261,7 @@ class Groups:
                 f"master{'' if broker_name is None else f' called {broker_name}'}"
             )
         return addresses
+
+
+def _is_brokers_own(group: str) -> bool:
+    return is_system_group(group) or group in BUILT_IN_GROUPS

@@ -12,7 +12,13 @@ import trio
 from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
-from rocketmq_sdk.errors import BrokerError, ConfigurationError, RouteError, TopicNotFoundError
+from rocketmq_sdk.errors import (
+    BrokerError,
+    ConfigurationError,
+    GroupNotFoundError,
+    RouteError,
+    TopicNotFoundError,
+)
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.model.queue import MessageQueue
@@ -137,6 +143,25 @@ async def test_names_are_checked_before_they_are_sent(autojump_clock: object, na
             await admin.groups.create(name)
 
 
+async def test_groups_are_listed_and_none_is_invented(autojump_clock: object) -> None:
+    async with administrated() as (broker, admin):
+        assert await admin.groups.names() == []
+        await admin.topics.create("orders", queues=2)
+        await send(broker, "orders", 4)
+        for ask in (
+            admin.groups.config("nope"),
+            admin.groups.progress("nope"),
+            admin.groups.progress("nope", "orders"),
+        ):
+            with pytest.raises(GroupNotFoundError, match="no master keeps a group 'nope'"):
+                await ask
+        assert await admin.groups.names() == []
+        await admin.groups.create("billing")
+        assert await admin.groups.names() == ["billing"]
+        assert "TOOLS_CONSUMER" in await admin.groups.names(system=True)
+        assert (await admin.groups.progress("billing")).lag == 0
+
+
 async def test_a_group_falls_behind_and_is_set_to_other_offsets(autojump_clock: object) -> None:
     async with administrated() as (broker, admin):
         await admin.topics.create("orders", queues=2)
@@ -180,7 +205,8 @@ async def test_a_group_falls_behind_and_is_set_to_other_offsets(autojump_clock: 
         await admin.groups.clone_offsets("billing", "copy", "orders", offline=True)
         assert (await admin.groups.progress("copy", "orders")).lag == 10
         await admin.groups.delete("copy")
-        assert (await admin.groups.progress("copy")).queues == {}
+        with pytest.raises(GroupNotFoundError):
+            await admin.groups.progress("copy")
 
 
 async def test_resets_that_make_no_sense(autojump_clock: object) -> None:

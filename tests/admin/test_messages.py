@@ -24,6 +24,7 @@ from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.producer.producer import Producer
+from support.consuming import Collector
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ async def test_every_kind_of_member_asks(autojump_clock: MockClock) -> None:
         sent = await producer.send(Message("orders", b"x"))
         wanted = {"orders": "*"}
         async with (
-            PushConsumer("push", namesrv=broker, subscriptions=wanted, listener=print) as push,
+            PushConsumer(
+                "push", namesrv=broker, subscriptions=wanted, listener=Collector()
+            ) as push,
             SimpleConsumer("simple", namesrv=broker, subscriptions=wanted) as simple,
             LitePullConsumer("lite", namesrv=broker, subscriptions=wanted) as lite,
             PullConsumer("pull", namesrv=broker) as pull,

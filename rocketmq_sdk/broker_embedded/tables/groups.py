@@ -13,7 +13,7 @@ import attrs
 from rocketmq_sdk.broker_embedded.tables.attributes import GROUP_ATTRIBUTES, alter_attributes
 from rocketmq_sdk.broker_embedded.tables.written_table import WrittenTable
 from rocketmq_sdk.errors import FieldError, StoreCorruptError
-from rocketmq_sdk.names import TOOLS_GROUP, group_problem, is_system_group
+from rocketmq_sdk.names import BUILT_IN_GROUPS, group_problem, is_system_group
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketmq_sdk.protocol.body import body_table
 from rocketmq_sdk.protocol.json.dialect import Written, written_pretty
@@ -26,16 +26,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.protocol.bodies.topics import DataVersion
 
-BUILT_IN_GROUPS: Final = (
-    TOOLS_GROUP,
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-    "CID_RMQ_SYS_TRANS",
-)
 READ_BIT: Final = 2
 """Place of the read permission in a mask of what is forbidden."""
 

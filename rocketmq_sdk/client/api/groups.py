@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rocketmq_sdk.client.api.caller import Caller, checked
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
+from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.groups import (
     DeleteSubscriptionGroupRequestHeader,
@@ -24,6 +24,15 @@ async def group_config(
         address, Command.request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, header), timeout
     )
     return SubscriptionGroupConfig.decode(checked(response, address=address, group=group).body)
+
+
+async def all_groups(
+    client: Caller, address: str, timeout: float | None = None
+) -> dict[str, SubscriptionGroupConfig]:
+    """The groups that a broker keeps, by name (201)."""
+    command = Command.request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    response = checked(await client.call_address(address, command, timeout), address=address)
+    return SubscriptionGroupWrapper.decode(response.body).subscription_group_table
 
 
 async def update_group(

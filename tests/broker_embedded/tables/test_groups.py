@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
-from rocketmq_sdk.broker_embedded.tables.groups import BUILT_IN_GROUPS, GroupManager
+from rocketmq_sdk.broker_embedded.tables.groups import GroupManager
 from rocketmq_sdk.errors import ConfigurationError, StoreCorruptError, StoreError
+from rocketmq_sdk.names import BUILT_IN_GROUPS
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from support.administration import FailingTable, FixedClock, TableInMemory
 
