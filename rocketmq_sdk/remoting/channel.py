@@ -63,7 +63,7 @@ class Turn(Protocol):
     def end(self) -> None:
         """They are served; their answers leave when this returns.
 
-        Raises `RocketMQError` to have them dropped and the connection closed.
+        Raises `RocketMQError` to have all of them replaced by this error.
         """
         ...
 

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING
 import trio
 
 from rocketmq_sdk.codes import ResponseCode
-from rocketmq_sdk.errors import BrokerError, RocketMQError, TooManyRequestsError
+from rocketmq_sdk.errors import (
+    BrokerError,
+    RocketMQError,
+    StoreFullError,
+    TooManyRequestsError,
+)
 from rocketmq_sdk.protocol.command import Command
 
 if TYPE_CHECKING:
@@ -22,13 +27,15 @@ logger = logging.getLogger("rocketmq_sdk.remoting")
 def error_response(error: BaseException) -> Command:
     """The answer that tells a peer of an error.
 
-    A `BrokerError`'s own code and remark, SYSTEM_BUSY for a limit, else SYSTEM_ERROR
-    with the text.
+    A `BrokerError`'s own code and remark, SYSTEM_BUSY for a limit,
+    SERVICE_NOT_AVAILABLE for a full store, else SYSTEM_ERROR with the text.
     """
     if isinstance(error, BrokerError):
         return Command.response(error.code, remark=error.remark)
     if isinstance(error, TooManyRequestsError):
         return Command.response(ResponseCode.SYSTEM_BUSY, remark=f"[OVERLOAD]{error}")
+    if isinstance(error, StoreFullError):
+        return Command.response(ResponseCode.SERVICE_NOT_AVAILABLE, remark=str(error))
     if isinstance(error, RocketMQError):
         return Command.response(ResponseCode.SYSTEM_ERROR, remark=str(error))
     return Command.response(ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")

@@ -27,6 +27,7 @@ from rocketmq_sdk.lifecycle import bounded_cleanup, raise_unwrapped
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
+from rocketmq_sdk.protocol.frame import decode_frame
 from rocketmq_sdk.remoting.channel import (
     UNSENT_MAX,
     ChannelLimits,
@@ -36,6 +37,7 @@ from rocketmq_sdk.remoting.channel import (
     logger,
 )
 from rocketmq_sdk.remoting.command_channel import CommandChannel
+from rocketmq_sdk.remoting.dispatch import error_response
 from rocketmq_sdk.transport.tcp import can_send_now, send_now, send_some
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ class StreamChannel(CommandChannel):
         "_overdue",
         "_stream",
         "_turn",
+        "_turn_from",
         "_unsent",
         "_weigh_at",
         "_write_began",
@@ -113,6 +116,7 @@ class StreamChannel(CommandChannel):
         self._connection = Connection(max_frame=self.limits.max_frame)
         self._high_water = self.limits.high_water if pause_reading else math.inf
         self._turn = turn
+        self._turn_from = 0
         self._overdue = overdue
         self._budget = budget
         self._load = 0
@@ -402,23 +406,36 @@ class StreamChannel(CommandChannel):
     def _begin_turn(self) -> None:
         self._handling = True
         if self._turn is not None:
+            self._turn_from = len(self._frames)
             self._turn.begin()
 
     def _end_turn(self) -> None:
-        """Let the answers leave, unless what they promise could not be done."""
+        """Let the answers leave; when what they promise could not be done, others."""
         if self._turn is not None and self._handling:
             try:
                 self._turn.end()
             except RocketMQError as error:
                 logger.error(
-                    "the answers to %s are not true, the connection is closed: %s",
+                    "%s is told of an error, because what was done for it did not last: %s",
                     self.remote_address,
                     error,
                 )
-                self._frames.clear()
-                self.abort(str(error))
+                self._refuse_turn(error)
         self._handling = False
         self._flush()
+
+    def _refuse_turn(self, error: RocketMQError) -> None:
+        """Put errors in the place of the answers of this turn, which are not true."""
+        for number in range(self._turn_from, len(self._frames)):
+            frame = self._frames[number]
+            answer = decode_frame(memoryview(frame)[4:])
+            if not answer.flag & FLAG_RESPONSE:
+                continue
+            refusal = error_response(error)
+            refusal.opaque, refusal.encoding = answer.opaque, answer.encoding
+            refusal.flag |= FLAG_RESPONSE
+            self._frames[number] = replaced = self._connection.send(refusal)
+            self._unsent += len(replaced) - len(frame)
 
     # The connection as a whole
 

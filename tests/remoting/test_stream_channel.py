@@ -18,9 +18,11 @@ from rocketmq_sdk.errors import (
     LocalProtocolError,
     RequestTimeoutError,
     RocketMQError,
+    StoreFullError,
     TooManyRequestsError,
 )
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.protocol.frame import encode_frame
 from rocketmq_sdk.remoting.channel import ChannelLimits
@@ -467,12 +469,40 @@ async def test_a_turn_frames_the_requests_of_a_chunk(autojump_clock):
             )
             assert await near.receive_some()
         assert turn.events == ["begin", 1, 2, 3, "end"]
-        turn.error = RocketMQError("the disk is broken")
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(RocketMQError("broken"), 1), (StoreFullError("no space"), 14)]
+)
+async def test_answers_of_a_turn_that_fails_become_errors(autojump_clock, error, code):
+    """The connection stays, with what was queued before the turn."""
+    turn = Frame()
+
+    def serve(channel, command):
+        if command.opaque == 1:
+            channel.send_oneway(Command(40))
+        return Command.response(0, body=b"done")
+
+    near, far = trio.testing.memory_stream_pair()
+    channel = StreamChannel(far, serve, turn=turn)
+    client = Connection()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(channel.run)
+        turn.error = error
+        got = []
         with trio.fail_after(60):
-            await near.send_all(encode_frame(Command(10, opaque=4)))
-            assert await near.receive_some() == b"", (
-                "an answer left although its promise could not be kept"
+            await near.send_all(
+                b"".join(encode_frame(Command(10, opaque=number)) for number in (1, 2))
             )
-            await channel.wait_closed()
-        assert channel.close_reason == "the disk is broken"
+            while len(got) < 3:
+                got += client.receive_commands(await near.receive_some())
+        assert got[0].code == 40
+        answers = [(answer.opaque, answer.code, answer.remark, answer.body) for answer in got[1:]]
+        assert answers == [(1, code, str(error), b""), (2, code, str(error), b"")]
+        assert channel.unsent_bytes() == 0
+        turn.error = None
+        with trio.fail_after(60):
+            await near.send_all(encode_frame(Command(10, opaque=3)))
+            assert client.receive_commands(await near.receive_some())[0].code == 0
         nursery.cancel_scope.cancel()

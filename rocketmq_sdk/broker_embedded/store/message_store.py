@@ -126,6 +126,7 @@ class MessageStore(ReadableStore, RunsOnce):
             try:
                 async with open_quiet_nursery() as nursery:
                     nursery.start_soon(self._flusher.run)
+                    nursery.start_soon(self._flusher.write_again)
                     nursery.start_soon(self._queue_flusher.run)
                     nursery.start_soon(self._retention.run)
                     if self._sync_flush:
@@ -199,7 +200,7 @@ class MessageStore(ReadableStore, RunsOnce):
             await self._queue_flusher.flush(thorough=True)
         finally:
             await self._flusher.aclose()
-        problem = self._state.failure or self._state.queue_problem or self._state.index_problem
+        problem = self._state.problem or self._state.index_problem
         if problem is not None:
             _log.error("the store is closed without a clean stop: %s", problem)
             return
@@ -241,7 +242,7 @@ class MessageStore(ReadableStore, RunsOnce):
 
         None while they are accepted, and when the store is closed.
         """
-        error = self._state.failure or self._state.queue_problem
+        error = self._state.problem
         if error is None and self._state.disk_full:
             return (
                 f"{self.files.description}: the disk is nearly full; free space or lower "
@@ -344,15 +345,15 @@ class MessageStore(ReadableStore, RunsOnce):
     def end(self) -> None:
         """Hand the appends since `begin` to the operating system.
 
-        Raises `StoreError` when that fails; then none of them may be acknowledged, and
-        the store accepts no more messages.
+        Raises `StoreError` when that fails; then none of them may be acknowledged.
+        They stay in memory and are written as soon as that works; until then the store
+        accepts no more messages.
         """
         self._log.write_through = self.files.write_through
-        try:
-            self._log.write_out()
-        except StoreError as error:
-            self._flusher.fail(error)
-            raise
+        if self._state.log_problem is None:  # else nothing was appended since `begin`
+            error = self._flusher.write_out()
+            if error is not None:
+                raise error
         self._flusher.turn_ended()
 
     def when_durable(self, result: PutResult, tell: Callable[[PutStatus], None]) -> None:
@@ -407,7 +408,7 @@ class MessageStore(ReadableStore, RunsOnce):
         """
         await self._flusher.flush()
         await self._queue_flusher.flush(thorough=True)
-        error = self._state.failure or self._state.queue_problem
+        error = self._state.problem
         if error is not None:
             raise error
 
@@ -425,8 +426,9 @@ class MessageStore(ReadableStore, RunsOnce):
         """
         if self.flushed.value < position:
             await self._flusher.flush()
-            if self._state.failure is not None:
-                raise self._state.failure
+            problem = self._state.failure or self._state.log_problem
+            if problem is not None:
+                raise problem
 
     async def secure(self, position: int, *, replicated: bool = True) -> None:
         """The barrier in front of all progress that is written down.
@@ -489,7 +491,10 @@ class MessageStore(ReadableStore, RunsOnce):
 
         Its end; with SYNC_FLUSH the end of what is synced.
         """
-        return self.dispatched.value
+        dispatched = self.dispatched.value
+        if self._state.log_problem is not None:
+            return min(dispatched, self._log.written)
+        return dispatched
 
     @trio.lowlevel.enable_ki_protection
     def append_bytes(self, position: int, data: bytes) -> None:

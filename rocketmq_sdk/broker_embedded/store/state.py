@@ -23,6 +23,7 @@ class StoreState:
         "failure",
         "gate",
         "index_problem",
+        "log_problem",
         "open",
         "queue_problem",
         "stored_timestamp",
@@ -33,6 +34,11 @@ class StoreState:
         self.dispatched_timestamp = 0
         self.failure: StoreError | None = None
         """A failed sync; final."""
+        self.log_problem: StoreError | None = None
+        """The log could not be written; until it can.
+
+        What was appended then is in memory and was not acknowledged.
+        """
         self.queue_problem: StoreError | None = None
         """Queue units could not be written; until they can."""
         self.disk_full = False
@@ -50,6 +56,9 @@ class StoreState:
     @property
     def writable(self) -> bool:
         """Whether puts are accepted."""
-        return (
-            self.open and self.failure is None and self.queue_problem is None and not self.disk_full
-        )
+        return self.open and self.problem is None and not self.disk_full
+
+    @property
+    def problem(self) -> StoreError | None:
+        """Why nothing can be written, for good or for now; None while it can."""
+        return self.failure or self.log_problem or self.queue_problem

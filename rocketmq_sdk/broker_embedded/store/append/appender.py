@@ -219,7 +219,7 @@ class Appender:
     def _refusal(self, message: MessageToStore) -> PutStatus | None:
         """Why nothing, or nothing like this message, is appended now."""
         state = self._state
-        if not state.open or state.failure or state.queue_problem or state.disk_full:
+        if not state.open or state.failure or state.log_problem or state.queue_problem or state.disk_full:
             return PutStatus.SERVICE_NOT_AVAILABLE
         return None if state.gate is None else state.gate(message)
 

@@ -68,7 +68,8 @@ class ReplicaLog:
         """Append the bytes that belong at a position.
 
         The position is the end of this log; in an empty log it may be the start of any
-        file. Raises `StoreError` when the bytes cannot be appended, and
+        file. Raises `StoreError` when the bytes cannot be appended (some of them may be
+        then: go on at the end of the log, as soon as there is space), and
         `StoreCorruptError` when they cannot be served; after that it accepts no more
         bytes.
         """
@@ -93,10 +94,13 @@ class ReplicaLog:
             )
         try:
             log.append_bytes(data)
-        except StoreError as error:
-            if log.position != position:
-                self._flusher.fail(error)  # a part of it is in the log
-            raise
+        finally:
+            self._appended(data[: log.position - position])
+
+    def _appended(self, data: bytes) -> None:
+        """Go on with bytes that are in the log; a full disk may have taken only some."""
+        if not data:
+            return
         self._tail += data
         if self._flusher.idle:
             self._flusher.wake()

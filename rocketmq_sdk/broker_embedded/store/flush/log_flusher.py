@@ -4,7 +4,8 @@
 thread and one at a time: a round covers everything written before it began, so with
 SYNC_FLUSH all messages that arrive during a round share the next one. On a disk these
 rounds have a thread of their own, which begins the next round as soon as one has ended.
-After a failed sync nothing is known about the pages it covered (the system may have
+A write that fails, on a full disk mostly, is tried again until it succeeds; until then
+messages are refused. After a failed sync nothing is known about the pages it covered (the system may have
 dropped them), so the store stops writing for good.
 
 Nothing ticks: the service sleeps until something is appended, and then for its
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _NOTE_SECONDS = 10
+WRITE_AGAIN_SECONDS = 0.2
+"""How long after a failed write of the log it is tried again."""
 
 
 class LogFlusher:
@@ -61,6 +64,7 @@ class LogFlusher:
         self._thorough_interval = config.flush_commit_log_thorough_interval / 1000
         self._thorough_at = 0.0
         self._appended = trio.Event()
+        self._unwritten = trio.Event()
         self._busy = trio.Lock()
         self._has_thread = self._group_commit and files.blocking
         self._thread: SyncThread | None = None
@@ -85,6 +89,39 @@ class LogFlusher:
         self.idle = False
         self._appended.set()
 
+    def write_out(self) -> StoreError | None:
+        """Hand what was appended to the operating system; returns why it failed.
+
+        The appends then stay in memory, no more are accepted, and `write_again` goes on
+        trying.
+        """
+        log, state = self._log, self._state
+        if log.written < log.position:
+            try:
+                log.write_out()
+            except StoreError as error:
+                if state.log_problem is None:
+                    _log.error("the store takes no messages until the log can be written: %s", error)
+                state.log_problem = error
+                self._unwritten.set()
+                return error
+        if state.log_problem is not None:
+            _log.warning("the log can be written again")
+            state.log_problem = None
+        return None
+
+    @trio.lowlevel.enable_ki_protection
+    async def write_again(self) -> None:
+        """Write what could not be written as soon as it can be, until cancelled."""
+        while True:
+            await self._unwritten.wait()
+            while self._state.log_problem is not None:
+                await trio.sleep(WRITE_AGAIN_SECONDS)
+                if self.write_out() is None:
+                    self._appended.set()
+                    self.turn_ended()
+            self._unwritten = trio.Event()
+
     def turn_ended(self) -> None:
         """Tell the flusher that the appends since `MessageStore.begin` are written."""
         if self._has_thread and self._state.failure is None:
@@ -102,7 +139,9 @@ class LogFlusher:
                 self._appended = trio.Event()
                 self.idle = True
                 await self._appended.wait()
-            if not self._group_commit:
+            if self._state.log_problem is not None:
+                await trio.sleep(WRITE_AGAIN_SECONDS)
+            elif not self._group_commit:
                 await trio.sleep(self._interval)
             await self._round()
 
@@ -114,12 +153,8 @@ class LogFlusher:
         self.idle = True
         while self._state.failure is None and self._crash is None:
             self._appended = trio.Event()
-            try:
-                self._log.write_out()
-            except StoreError as error:
-                self._sync_failed(error)
-                break
-            self._request()
+            if self.write_out() is None:
+                self._request()
             await self._appended.wait()
         await self._leave_note_if_due()
         self._raise_crash()
@@ -144,12 +179,12 @@ class LogFlusher:
         async with self._busy:
             if self._state.failure is not None:
                 return
+            self.write_out()
+            target = self._log.written
+            timestamp = self._written_timestamp()
+            if target <= self.flushed.value:
+                return
             try:
-                self._log.write_out()
-                target = self._log.position
-                timestamp = self._state.stored_timestamp
-                if target <= self.flushed.value:
-                    return
                 await self._files.run(self._sync_of(target))
             except StoreError as error:
                 self._sync_failed(error)
@@ -160,7 +195,7 @@ class LogFlusher:
     async def _flush_by_thread(self) -> None:
         if self._state.failure is None:
             try:
-                self._log.write_out()
+                self.write_out()
                 self._request()
                 await self.flushed.wait_reached(self._requested)
             except StoreError as error:
@@ -186,7 +221,12 @@ class LogFlusher:
         if self._thread is None:
             self._thread = SyncThread(self._thread_synced)
         self._requested = target
-        self._thread.submit(SyncRound(target, self._state.stored_timestamp, self._sync_of(target)))
+        self._thread.submit(SyncRound(target, self._written_timestamp(), self._sync_of(target)))
+
+    def _written_timestamp(self) -> int:
+        """Store time of the last message that the operating system has."""
+        state = self._state
+        return self.physic_timestamp if state.log_problem is not None else state.stored_timestamp
 
     def _thread_synced(self, sync_round: SyncRound, error: BaseException | None) -> None:
         """End of a round; called by the loop itself, so it must not raise."""
