@@ -105,7 +105,7 @@ ROOMS = {
         ["index", "following"],
         ["flush"],
         ["append", "recovery", "reading"],
-        ["retention"],
+        ["retention", "sizing"],
         ["message_store"],
     ],
 }

@@ -22,6 +22,7 @@ from rocketmq_sdk.broker_embedded.namesrv.server import NameServer, dialled_addr
 from rocketmq_sdk.broker_embedded.part import Service
 from rocketmq_sdk.broker_embedded.ports import Ports
 from rocketmq_sdk.broker_embedded.registration.calls import BrokerIdentity
+from rocketmq_sdk.broker_embedded.replication.part import wants_port
 from rocketmq_sdk.broker_embedded.request import handlers_of
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
@@ -29,9 +30,20 @@ from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSyst
 from rocketmq_sdk.broker_embedded.store.files.os_files import make_directory
 from rocketmq_sdk.broker_embedded.store.log.place import open_files
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+from rocketmq_sdk.broker_embedded.store.sizing import (
+    fitted_in_memory,
+    fitted_on_disk,
+    note_sizes,
+)
 from rocketmq_sdk.broker_embedded.supervision import BrokerHealth, error_text
 from rocketmq_sdk.clock import Clock, TrioClock
-from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError, StoreError
+from rocketmq_sdk.errors import (
+    ClosedError,
+    ConfigurationError,
+    RocketMQError,
+    StoreError,
+    StoreFullError,
+)
 from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
 from rocketmq_sdk.model.route import join_address, pack_host, split_address
 from rocketmq_sdk.remoting.client import RemotingClient
@@ -221,9 +233,13 @@ class EmbeddedBroker(RunsOnce):
             stack.callback(self._forget_run)
             await self._open_ports(stack)
             packed = pack_host(*split_address(self._ports.own_address))
-            store = MessageStore(self._store_config(), self._files(), self._clock, packed)
+            files = self._files()
+            sized = self._fit_sizes(files)
+            store = MessageStore(self._store_config(), files, self._clock, packed)
             store.on_recovery = self.on_recovery
             await stack.enter_async_context(store)
+            if sized:
+                note_sizes(files, store.config)
             await self._open_parts(store, packed, await self._open_caller(stack))
             async with open_quiet_nursery() as nursery:
                 await self._start(nursery)
@@ -242,6 +258,24 @@ class EmbeddedBroker(RunsOnce):
 
     def _forget_run(self) -> None:
         self._token = None
+
+    def _fit_sizes(self, files: FileSystem) -> bool:
+        """Take file sizes that fit the place; whether a disk changed any.
+
+        A master and its slaves need the same sizes, so none are chosen for them.
+        """
+        config = self.config
+        alone = not (config.is_slave or wants_port(config))
+        on_disk = files.capacity_bytes() > 0
+        fitted = config.store
+        if on_disk:
+            fitted = fitted_on_disk(fitted, files, choose=alone)
+        elif alone:
+            fitted = fitted_in_memory(fitted)
+        if fitted is config.store:
+            return False
+        self._live.current = attrs.evolve(config, store=fitted)
+        return on_disk
 
     def _store_config(self) -> StoreConfig:
         """The store's settings without its own limit of sizes.
@@ -306,7 +340,10 @@ class EmbeddedBroker(RunsOnce):
         if not self.config.is_slave:
             # A power cut can leave offsets behind the ends of their queues; new half
             # messages must not come to lie below them.
-            await self.core.offsets.persist()
+            try:
+                await self.core.offsets.persist()
+            except StoreFullError as error:
+                self.core.supervisor.save_failed("consumer offsets", error)
 
     def _make_servers(self) -> None:
         store, rows, slave = self.core.store, self.requests, self.config.is_slave

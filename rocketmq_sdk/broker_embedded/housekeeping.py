@@ -44,6 +44,7 @@ class Housekeeping:
                 self._core.supervisor.save_failed(table.name, error)
             else:
                 self._core.supervisor.tables.over(table.name)
+                await self._core.store.keep_reserve()
 
     async def _count(self) -> None:
         while True:

@@ -341,6 +341,10 @@ class FaultyFileSystem(FaultyDevice):
     def read_ahead(self, directory: str, *, wanted: bool) -> None:
         """Does nothing: nothing is read from a disk."""
 
+    def capacity_bytes(self) -> int:
+        """All the space of the device."""
+        return self.limit_bytes
+
     def used_ratio(self) -> float:
         """The part of the space in use, 0 to 1, or `told_used_ratio` when it is set."""
         return (

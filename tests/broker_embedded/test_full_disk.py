@@ -1,11 +1,13 @@
-"""A broker whose disk takes nothing for a while: connections stay, refusals have a code,
-nothing acknowledged is lost, and nothing has to be restarted.
+"""A broker whose disk takes nothing for a while: connections stay, refusals have a
+code, nothing acknowledged is lost, and nothing has to be restarted.
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import asynccontextmanager
+import random
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,18 +15,18 @@ import trio
 import trio.testing
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.codes import ResponseCode
+from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.errors import BrokerError, StoreFullError
+from rocketmq_sdk.remoting.stream import open_stream_channel
+from rocketmq_sdk.testing.faulty_device import PowerCutError
 from rocketmq_sdk.testing.faulty_files import FaultyFile, FaultyFileSystem
 from rocketmq_sdk.transport.memory import MemoryNetwork
-from support.broker import BrokerOnFiles, Peer, send_request
+from support.broker import BrokerOnFiles, Peer, heartbeat, send_request, subscription
+from support.popping import Popper
 from support.store import bodies
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
-
-from rocketmq_sdk.errors import StoreFullError
-from rocketmq_sdk.remoting.stream import open_stream_channel
 
 FULL = ResponseCode.SERVICE_NOT_AVAILABLE
 
@@ -98,6 +100,7 @@ async def test_a_log_that_can_not_be_written_refuses_by_code_and_heals(
 
 
 @pytest.mark.real_time
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no /proc to name descriptors")
 async def test_a_log_on_a_disk_heals_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,12 +109,10 @@ async def test_a_log_on_a_disk_heals_as_well(
     pwrite = os.pwrite
 
     def fail(descriptor: int, data: bytes, offset: int) -> int:
-        if broken and "commitlog" in os.readlink(f"/proc/self/fd/{descriptor}"):
+        if broken and "commitlog" in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
             raise OSError(28, "No space left on device")
         return pwrite(descriptor, data, offset)
 
-    if not os.path.exists("/proc/self/fd"):
-        pytest.skip("no /proc to find the file of a descriptor")
     async with served(EmbeddedBroker(tmp_path)) as (broker, peer):
         assert await send_some(peer, 0, 5) == [0] * 5
         monkeypatch.setattr(os, "pwrite", fail)
@@ -126,3 +127,109 @@ async def test_a_log_on_a_disk_heals_as_well(
         found = bodies(broker.store, "T")
     async with EmbeddedBroker(tmp_path) as broker:
         assert bodies(broker.store, "T") == found
+
+
+class Work:
+    """Clients of every kind, beside a disk that fills and empties."""
+
+    def __init__(self, files: FaultyFileSystem, seed: int) -> None:
+        self.files = files
+        self.random = random.Random(seed)
+        self.limit = files.limit_bytes
+        self.acknowledged: list[bytes] = []
+        self.popped: set[bytes] = set()
+        self.number = 0
+        self.groups = 0
+
+    async def send(self, peer: Peer) -> None:
+        for _ in range(self.random.choice([1, 5, 30])):
+            body = b"%d " % self.number * self.random.choice([5, 50, 800])
+            self.number += 1
+            fields = {"queue_id": self.number % 2}
+            if self.random.random() < 0.1:
+                fields["properties"] = "DELAY\x011\x02"
+            answer = await peer.ask(send_request("T", body, **fields))
+            if answer.code in (0, ResponseCode.FLUSH_DISK_TIMEOUT):
+                self.acknowledged.append(body)
+            else:
+                assert answer.code in (1, FULL), answer
+
+    async def pop(self, peer: Peer) -> None:
+        popper = Popper(peer, "T", max_msg_nums=8)
+        with suppress(BrokerError):
+            result = await popper.pop()
+            for message, handle in zip(result.messages, result.handles, strict=True):
+                await popper.ack(handle)
+                self.popped.add(message.body)
+
+    async def join(self, peer: Peer) -> None:
+        """A new group registers and commits: that works on a full disk."""
+        self.groups += 1
+        group = f"G{self.groups}"
+        answer = await peer.ask(heartbeat("client", group, subscription("T")))
+        assert answer.code == 0, answer
+        answer = await peer.ask(
+            RequestCode.UPDATE_CONSUMER_OFFSET,
+            consumerGroup=group,
+            topic="T",
+            queueId=0,
+            commitOffset=1,
+        )
+        assert answer.code == 0, answer
+
+    def fill(self) -> None:
+        self.files.limit_bytes = self.files.used_bytes + self.random.choice([0, 0, 4096, 100_000])
+
+    def free(self) -> None:
+        self.files.limit_bytes = self.limit
+
+    async def step(self, broker: EmbeddedBroker, peer: Peer) -> None:
+        step = self.random.choice(["send", "send", "pop", "join", "fill", "free", "sleep"])
+        if step in ("fill", "free"):
+            getattr(self, step)()
+        elif step == "sleep":
+            await trio.sleep(self.random.choice([0.1, 1, 12]))
+        else:
+            await getattr(self, step)(peer)
+        assert not peer.channel.closed
+        assert all(service.last_error is None for service in broker.health().services)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_a_disk_that_fills_and_empties_at_random_points(
+    seed: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Connections, services and new groups go on; starts work while it is full, after a
+    kill as well; with space everything is taken again, and nothing acknowledged is
+    lost.
+    """
+    files = FaultyFileSystem(seed, limit_bytes=1 << 30)
+    work = Work(files, seed)
+    settings: dict[str, Any] = {
+        "flush_disk_type": work.random.choice(["ASYNC_FLUSH", "SYNC_FLUSH"]),
+        "mapped_file_size_commit_log": 256 * 1024,
+        "mapped_file_size_consume_queue": 20 * 200,
+        "allocation_step": work.random.choice([16 * 1024, 256 * 1024]),
+        "clean_file_forcibly_enable": False,
+    }
+    for life in range(4):
+        with suppress(PowerCutError):
+            async with served(BrokerOnFiles(files, **settings)) as (broker, peer):
+                if not life:
+                    await work.send(peer)
+                for _ in range(25):
+                    await work.step(broker, peer)
+                if work.random.random() < 0.5:
+                    files.halt()
+        if files.dead:
+            files.kill()
+    work.free()
+    async with served(BrokerOnFiles(files, **settings)) as (broker, peer):
+        with trio.fail_after(15):
+            while not broker.health():
+                await trio.sleep(0.1)
+        await work.send(peer)
+        await trio.sleep(130)
+        found = [body for queue_id in (0, 1) for body in bodies(broker.store, "T", queue_id)]
+    assert set(work.acknowledged) <= set(found)
+    assert len(found) <= work.number + 10

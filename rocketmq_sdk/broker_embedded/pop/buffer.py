@@ -1,11 +1,12 @@
 """Checkpoints in memory, and the order of offset commits (`PopBufferMergeService`).
 
-With `enablePopBufferMerge` a checkpoint is kept here for some seconds. When all its
-messages are acknowledged in that time nothing is ever written; otherwise it is stored
-with the bits of the acks that came. A group's offset in a queue moves only over pops
-whose checkpoint is stored or finished, so what was in memory when a process was killed
-is popped again. Apache looks at all checkpoints every 5 ms; here one task sleeps until
-the next one has to be stored.
+With `enablePopBufferMerge` a checkpoint is kept here for some seconds. In a broker in
+memory, or whose store takes none, it is kept until shortly before it is due. When all
+its messages are acknowledged in that time nothing is ever written; otherwise it is
+stored with the bits of the acks that came. A group's offset in a queue moves only over
+pops whose checkpoint is stored or finished, so what was in memory when a process was
+killed is popped again. Apache looks at all checkpoints every 5 ms; here one task sleeps
+until the next one has to be stored.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class PopBuffer:
         "_due",
         "_earlier",
         "_entries",
+        "_keeps_all",
         "_offsets",
         "_order",
         "_queues",
@@ -82,8 +84,15 @@ class PopBuffer:
     )
 
     def __init__(
-        self, records: PopRecords, offsets: ConsumerOffsetManager, config: LiveConfig, clock: Clock
+        self,
+        records: PopRecords,
+        offsets: ConsumerOffsetManager,
+        config: LiveConfig,
+        clock: Clock,
+        keeps_all: Callable[[], bool],
     ) -> None:
+        """`keeps_all` says whether to keep checkpoints here whatever the settings."""
+        self._keeps_all = keeps_all
         self._records = records
         self._offsets = offsets
         self._config = config
@@ -129,7 +138,7 @@ class PopBuffer:
     def _may_keep(self, checkpoint: PopCheckPoint, key: QueueKey) -> bool:
         config = self._config.current
         if (
-            not config.enable_pop_buffer_merge
+            not (config.enable_pop_buffer_merge or self._keeps_all())
             or self.closing
             or len(self._entries) >= config.pop_ck_max_buffer_size
         ):
@@ -148,8 +157,10 @@ class PopBuffer:
         config = self._config.current
         self._entries[checkpoint.key] = entry
         self._queues.setdefault(entry.queue_key, deque()).append(entry)
-        latest = self._clock.now_ms() + config.pop_ck_stay_buffer_time
-        self._push(entry, min(latest, checkpoint.revive_time - config.pop_ck_stay_buffer_time_out))
+        latest = checkpoint.revive_time - config.pop_ck_stay_buffer_time_out
+        if not self._keeps_all():
+            latest = min(latest, self._clock.now_ms() + config.pop_ck_stay_buffer_time)
+        self._push(entry, latest)
 
     def _push(self, entry: _Entry, store_at: int) -> None:
         entry.store_at = store_at

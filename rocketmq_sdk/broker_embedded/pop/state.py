@@ -47,7 +47,14 @@ class PopState:
         self.order = OrderInfoManager(ConfigFile(store.files, order_info.FILE_NAME), clock)
         self.intake = timers.intake
         self.records = PopRecords(timers.intake, config, clock, core.store_host)
-        self.buffer = PopBuffer(self.records, core.offsets, config, clock)
+        # Nothing in memory survives the process, and a full disk takes no checkpoints.
+        self.buffer = PopBuffer(
+            self.records,
+            core.offsets,
+            config,
+            clock,
+            lambda: not (store.files.write_through and store.writable),
+        )
         self.revive = ReviveService(
             store,
             core.topics,

@@ -56,7 +56,7 @@ class StoreConfig:
     """Settings of the store, with the names of Apache's `MessageStoreConfig`.
 
     Names are in snake case and defaults are Apache's; sizes are in bytes and times in
-    milliseconds, as there. The last three settings are this store's own. Raises
+    milliseconds, as there. The last four settings are this store's own. Raises
     `ConfigurationError` for a value out of range.
     """
 
@@ -206,6 +206,11 @@ class StoreConfig:
     timer_stop_dequeue: bool = False
     memory_limit: int = attrs.field(default=256 * MEBIBYTE, validator=at_least(4096))
     """How many bytes the files of an in-memory store may take in total."""
+    reserve_bytes: int = attrs.field(default=MEBIBYTE, validator=at_least(0))
+    """Disk space kept for tables, so that consumers can go on while the disk is full.
+
+    At most a 32nd of the disk is kept; 0 keeps none.
+    """
     hot_bytes: int = attrs.field(default=32 * MEBIBYTE, validator=at_least(0))
     """How many bytes of the end of the log a store on disk also keeps in memory.
 

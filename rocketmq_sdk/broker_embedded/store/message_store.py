@@ -20,6 +20,7 @@ import trio
 from rocketmq_sdk.broker_embedded.store.append.appender import Appender
 from rocketmq_sdk.broker_embedded.store.append.replica_log import ReplicaLog
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
+from rocketmq_sdk.broker_embedded.store.files.reserve import SpaceReserve, write_small
 from rocketmq_sdk.broker_embedded.store.flush.log_flusher import LogFlusher
 from rocketmq_sdk.broker_embedded.store.flush.queue_flusher import QueueFlusher
 from rocketmq_sdk.broker_embedded.store.log.next_file import NextFileMaker, remove_leftover
@@ -91,6 +92,7 @@ class MessageStore(ReadableStore, RunsOnce):
             self._log, self._dispatcher, self._index, flushers, config, clock, state, store_host
         )
         self._next_file = NextFileMaker(files, self._log, config)
+        self._reserve = SpaceReserve(files, config.reserve_bytes)
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._replica_log = ReplicaLog(
             self._log, self._dispatcher, self._index, flushers, state, sync_flush=self._sync_flush
@@ -129,6 +131,7 @@ class MessageStore(ReadableStore, RunsOnce):
                     nursery.start_soon(self._flusher.write_again)
                     nursery.start_soon(self._queue_flusher.run)
                     nursery.start_soon(self._retention.run)
+                    nursery.start_soon(self.keep_reserve)
                     if self._sync_flush:
                         nursery.start_soon(self._flusher.waiters.run)
                     if self.files.makes_ahead:
@@ -163,7 +166,7 @@ class MessageStore(ReadableStore, RunsOnce):
         self._deleted.load()
         # Before anything is changed: an interrupted recovery must not look like a clean
         # stop.
-        self.files.write(ABORT_PATH, str(os.getpid()).encode())
+        write_small(self.files, ABORT_PATH, str(os.getpid()).encode())
         self.files.sync_directory(".")
         self._table.find_ends(self._log.min_position, clean=clean)
         self._table.finish_deletions(self._deleted.positions)
@@ -233,8 +236,8 @@ class MessageStore(ReadableStore, RunsOnce):
 
     @property
     def writable(self) -> bool:
-        """Whether puts are accepted."""
-        return self._state.writable
+        """Whether puts are accepted, as far as is known."""
+        return self._state.writable and self._state.full is None
 
     @property
     def failure(self) -> str | None:
@@ -242,7 +245,7 @@ class MessageStore(ReadableStore, RunsOnce):
 
         None while they are accepted, and when the store is closed.
         """
-        error = self._state.problem
+        error = self._state.problem or self._state.full
         if error is None and self._state.disk_full:
             return (
                 f"{self.files.description}: the disk is nearly full; free space or lower "
@@ -412,6 +415,10 @@ class MessageStore(ReadableStore, RunsOnce):
         if error is not None:
             raise error
 
+    async def keep_reserve(self) -> None:
+        """Take space again that is kept for small files, as far as there is some."""
+        await self.files.run(self._reserve.fill)
+
     def ask_for_batch_topics(self, is_batch_topic: Callable[[str], bool]) -> None:
         """Set who is asked whether a topic has batch consume queues.
 
@@ -426,9 +433,8 @@ class MessageStore(ReadableStore, RunsOnce):
         """
         if self.flushed.value < position:
             await self._flusher.flush()
-            problem = self._state.failure or self._state.log_problem
-            if problem is not None:
-                raise problem
+            if self._state.log_problem is not None:
+                raise self._state.log_problem
 
     async def secure(self, position: int, *, replicated: bool = True) -> None:
         """The barrier in front of all progress that is written down.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
 
-from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.errors import StoreError, StoreFullError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 FIRST_CHECK_SECONDS: Final = 60
 MANUAL_ROUNDS: Final = 20
+SHORT_OF_SPACE_SECONDS: Final = 1.0
+"""How often the disk is looked at while it is full."""
 _HOUR_MS: Final = 3_600_000
 _QUARTER_MS: Final = _HOUR_MS // 4
 _QUEUES_PER_SLICE: Final = 64
@@ -118,10 +120,18 @@ class RetentionPolicy:
             or used_ratio > min(self._at_any_hour, self._forcibly)
         ):
             for written in written_ms[: self._batch]:
-                if not at_once and now_ms < written + self._reserved_ms:
+                if not at_once and not self.is_old(now_ms, written):
                     break
                 count += 1
         return Decision(count, full)
+
+    def is_old(self, now_ms: int, written_ms: int) -> bool:
+        """Whether a file with this last write may be deleted for its age."""
+        return now_ms >= written_ms + self._reserved_ms
+
+    def needs_space(self, used_ratio: float) -> bool:
+        """Whether files are deleted whatever their age."""
+        return self._may_force and used_ratio > self._forcibly
 
 
 def _local_hour(moment: int) -> int:
@@ -146,6 +156,7 @@ class RetentionService:
         readers: LogReaders,
     ) -> None:
         self._files = files
+        self._log = log
         self._chain = log.chain
         self._store_time_at: Callable[[int], int] = log.store_time_at
         self._table = table
@@ -164,6 +175,8 @@ class RetentionService:
         self._followed = 0  # a life before may have left queue files that it could not remove
         self._stuck: dict[str, list[Removable]] = {}
         self._readers = readers
+        self._checked_at = self._remove_again_at = float("-inf")
+        state.on_full = self.space_needed
 
     async def run(self) -> None:
         """Serve until cancelled. Sleeps while an idle store has a single log file."""
@@ -174,7 +187,11 @@ class RetentionService:
                 with trio.move_on_after(float("inf") if delay is None else delay):
                     await self._news.wait()
             self._active = False
-            self._not_before = self._clock.monotonic() + self._interval
+            self._checked_at = self._clock.monotonic()
+            short = self._state.disk_full or self._state.full is not None
+            self._not_before = self._checked_at + (
+                min(self._interval, SHORT_OF_SPACE_SECONDS) if short else self._interval
+            )
             await self.check()
 
     def _delay(self) -> float | None:
@@ -185,6 +202,7 @@ class RetentionService:
             self._active
             or self._manual_rounds
             or self._state.disk_full
+            or self._state.full is not None
             or (self._files.blocking and len(files) > 1)
         ):
             return delay
@@ -193,6 +211,14 @@ class RetentionService:
             due = self._policy.next_due(now, self._store_time_at(files[1].start))
             return None if due is None else max(delay, (due - now) / 1000)
         return None
+
+    def space_needed(self) -> None:
+        """Look at once, whether files can be removed: an append found no space."""
+        soon = max(self._clock.monotonic(), self._checked_at + SHORT_OF_SPACE_SECONDS)
+        if soon < self._not_before:
+            self._not_before = soon
+            self._active = True
+            self._news.set()
 
     def note_activity(self) -> None:
         """Look at space and age again: something was appended."""
@@ -216,22 +242,28 @@ class RetentionService:
         Also when nothing was deleted since the last one.
         """
         self._followed = -1
+        self._remove_again_at = float("-inf")
         self._not_before = self._clock.monotonic()
         self._active = True
         self._news.set()
 
     async def check(self) -> None:
         """One check. Failures are logged; the next check tries again."""
+        began = self._clock.monotonic()
         try:
             written = await self._files.run(self._written)
             ratio = await self._files.run(self._files.used_ratio)
-            now = self._clock.now_ms()
-            decision = self._policy.decide(now, ratio, written, manual=self._manual_rounds > 0)
+            now, manual = self._clock.now_ms(), self._manual_rounds > 0
+            decision = self._policy.decide(now, ratio, written, manual=manual)
             self._manual_rounds = max(0, self._manual_rounds - 1)
             self._active = self._active or decision.removals > 0
             self._set_full(decision.full, ratio)
-            await self._remove_oldest(decision.removals)
-            await self._follow()
+            if manual or began >= self._remove_again_at:
+                self._remove_again_at = began + self._interval * 0.9
+                young = [time for time in written if not self._policy.is_old(now, time)]
+                await self._remove_oldest(decision.removals, len(written) - len(young))
+                await self._follow()
+            self._look_for_space()
         except StoreError as error:
             self._active = True
             _log.error("old files cannot be removed: %s", error)
@@ -263,14 +295,30 @@ class RetentionService:
                     "%d %% of the disk are used: the store takes messages again", round(ratio * 100)
                 )
 
-    async def _remove_oldest(self, count: int) -> None:
-        """Delete so many log files, each durably before the next one.
+    def _look_for_space(self) -> None:
+        """Try whether the log finds space again, after an append did not."""
+        if self._state.full is None:
+            return
+        try:
+            self._log.make_room(0)
+        except StoreFullError:
+            return
+        self._state.full = None
+        _log.warning("there is space for messages again")
 
-        Otherwise a crash could leave a gap.
+    async def _remove_oldest(self, count: int, old: int) -> None:
+        """Delete log files, each durably before the next one.
+
+        Otherwise a crash could leave a gap. Those behind the `old` ones go only as long
+        as there is no space.
         """
         for number in range(count):
             if number:
                 await trio.sleep(self._pause)
+                if number >= old and not self._policy.needs_space(
+                    await self._files.run(self._files.used_ratio)
+                ):
+                    return
             if len(self._chain.files) < 2 or self._is_read():
                 return
             file = self._chain.take_first()

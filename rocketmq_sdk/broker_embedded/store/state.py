@@ -8,7 +8,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatus
-    from rocketmq_sdk.errors import StoreError
+    from rocketmq_sdk.errors import StoreError, StoreFullError
+
+
+def _nothing() -> None:
+    pass
 
 
 class StoreState:
@@ -21,9 +25,11 @@ class StoreState:
         "disk_full",
         "dispatched_timestamp",
         "failure",
+        "full",
         "gate",
         "index_problem",
         "log_problem",
+        "on_full",
         "open",
         "queue_problem",
         "stored_timestamp",
@@ -35,7 +41,7 @@ class StoreState:
         self.failure: StoreError | None = None
         """A failed sync; final."""
         self.log_problem: StoreError | None = None
-        """The log could not be written; until it can.
+        """The log could not be written, until it can; or `failure`.
 
         What was appended then is in memory and was not acknowledged.
         """
@@ -43,6 +49,10 @@ class StoreState:
         """Queue units could not be written; until they can."""
         self.disk_full = False
         """There is too little space left; until there is more."""
+        self.full: StoreFullError | None = None
+        """The last append found no space; until one does."""
+        self.on_full: Callable[[], None] = _nothing
+        """Called when an append finds no space."""
         self.index_problem: StoreError | None = None
         """The index could not be written; messages wait in memory to be indexed."""
         self.open = False
@@ -55,10 +65,10 @@ class StoreState:
 
     @property
     def writable(self) -> bool:
-        """Whether puts are accepted."""
+        """Whether puts are accepted, as far as is known without one."""
         return self.open and self.problem is None and not self.disk_full
 
     @property
     def problem(self) -> StoreError | None:
         """Why nothing can be written, for good or for now; None while it can."""
-        return self.failure or self.log_problem or self.queue_problem
+        return self.log_problem or self.queue_problem

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from rocketmq_sdk.broker_embedded.store.files.reserve import write_small
 from rocketmq_sdk.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def write_checkpoint(files: FileSystem, checkpoint: TimerCheckpoint) -> None:
 
     A new file takes the name, so that it is old or new and never half of each.
     """
-    files.write(NEW_PATH, checkpoint.encode().ljust(SIZE, b"\0"))
+    write_small(files, NEW_PATH, checkpoint.encode().ljust(SIZE, b"\0"))
     files.rename(NEW_PATH, PATH)
     files.sync_directory("config")
     files.sync_directory(".")

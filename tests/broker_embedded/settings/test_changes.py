@@ -104,7 +104,7 @@ async def test_what_does_not_change_writes_nothing(tmp_path: Path) -> None:
 
 async def test_a_change_that_cannot_be_kept_is_refused() -> None:
     files = FaultyFileSystem()
-    async with open_on(files) as (broker, peer):
+    async with open_on(files, reserve_bytes=0) as (broker, peer):
         files.limit_bytes = files.used_bytes
         answer = await peer.ask(update("maxMessageSize=1000"))
         assert answer.code != 0

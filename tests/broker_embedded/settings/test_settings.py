@@ -17,7 +17,7 @@ from support.administration import conversation
 from support.paths import CODEC_VECTORS
 
 RULES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "names_and_rules.json").read_text())
-OWN = {"connectionMemoryLimit", "memoryLimit", "hotBytes", "allocationStep"}
+OWN = {"connectionMemoryLimit", "memoryLimit", "reserveBytes", "hotBytes", "allocationStep"}
 NULL_IN_THE_RECORDING = {"haMasterAddress", "storePathCommitLog"}
 SET_BY_THE_RECORDING = {
     "listenPort",

@@ -4,6 +4,7 @@ own: mounts a small tmpfs, fills it and prints what happened.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -14,7 +15,17 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from rocketmq_sdk import (
+    BrokerError,
+    ConsumeFrom,
+    EmbeddedBroker,
+    Message,
+    NotFoundError,
+    Producer,
+    SimpleConsumer,
+)
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
+from rocketmq_sdk.broker_embedded.store.files import os_files
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
@@ -178,15 +189,112 @@ async def config(directory: Path) -> dict[str, Any]:
     return {"refused": refused, "alive": alive, "again": again, **await scene.end()}
 
 
+async def without_fallocate(directory: Path) -> dict[str, Any]:
+    """Where the system cannot allocate space."""
+    os_files._HAS_FALLOCATE = False
+    found = await write(directory)
+    assert OsFileSystem(directory).allocates_by_zeros
+    return found
+
+
+class Edge:
+    """A whole broker with default settings on a small disk, and its clients."""
+
+    def __init__(self, directory: Path) -> None:
+        self.filler = Filler(directory)
+        self.root = directory / "store"
+        self.sent: list[bytes] = []
+        self.seen: set[bytes] = set()
+
+    async def send_until_refused(self, producer: Producer, most: int) -> int:
+        """The code of the first refusal; 0 when `most` messages were taken."""
+        for _ in range(most):
+            body = b"%06d " % len(self.sent) * 300
+            try:
+                await producer.send(Message("orders", body))
+            except BrokerError as error:
+                return error.code
+            self.sent.append(body)
+        return 0
+
+    async def until_taken(self, producer: Producer) -> bool:
+        """Send until it works, for at most 20 s."""
+        with trio.move_on_after(20):
+            while await self.send_until_refused(producer, 1):
+                await trio.sleep(0.05)
+            return True
+        return False
+
+    async def drain(self, broker: EmbeddedBroker, group: str) -> None:
+        """A new group takes everything there is."""
+        first = ConsumeFrom.FIRST_OFFSET
+        async with SimpleConsumer(
+            group, namesrv=broker, subscriptions={"orders": "*"}, consume_from=first
+        ) as consumer:
+            while messages := await consumer.receive(max_messages=32, await_duration=1):
+                self.seen.update(message.body for message in messages)
+                for message in messages:
+                    with contextlib.suppress(NotFoundError):  # its file was removed
+                        await consumer.ack(message)
+
+
+async def edge(directory: Path) -> dict[str, Any]:
+    """Sent to until the disk is full, drained while it is, started while it is; then
+    with space, more is sent than the disk holds.
+    """
+    scene = Edge(directory)
+    async with (
+        EmbeddedBroker(scene.root, clean_file_forcibly_enable=False) as broker,
+        Producer("shop", namesrv=broker, retry_times=0) as producer,
+    ):
+        await scene.send_until_refused(producer, 500)
+        await until(lambda: (scene.root / "reserve").exists())
+        scene.filler.fill()
+        refused = await scene.send_until_refused(producer, 20_000)
+        await scene.drain(broker, "first")
+        alive = scene.seen >= set(scene.sent)
+    scene.seen.clear()
+    async with (
+        EmbeddedBroker(scene.root, clean_file_forcibly_enable=False) as broker,
+        Producer("shop", namesrv=broker, retry_times=0) as producer,
+    ):
+        alive = alive and await scene.send_until_refused(producer, 1) == refused
+        await scene.drain(broker, "second")
+        kept = scene.seen >= set(scene.sent)
+        scene.filler.free()
+        again = await scene.until_taken(producer)
+    async with (
+        EmbeddedBroker(scene.root) as broker,
+        Producer("shop", namesrv=broker, retry_times=0) as producer,
+    ):
+        await scene.send_until_refused(producer, 12_000)
+        taken = await scene.until_taken(producer) and len(broker.store.topics()) > 0
+        kept = kept and broker.store.max_physical_offset - broker.store.min_physical_offset > 2**23
+    report = verify_directory(scene.root)
+    return {
+        "refused": "SERVICE_NOT_AVAILABLE" if refused in (1, 14) else str(refused),
+        "alive": alive,
+        "again": again,
+        "kept": kept and (scene.root / "fileSizes.properties").exists(),
+        "taken": taken,
+        "findings": [str(finding) for finding in report.findings],
+    }
+
+
 def main() -> None:
     directory = Path(sys.argv[1])
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(directory)], check=True)
+    size = "24m" if sys.argv[2] == "edge" else "2m"
+    subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(directory)], check=True
+    )
     scenario = {
         "write": write,
         "next_file": next_file,
         "ratio": ratio,
         "close_full": close_full,
         "config": config,
+        "edge": edge,
+        "without_fallocate": without_fallocate,
     }[sys.argv[2]]
     print(json.dumps(trio.run(scenario, directory)))
 

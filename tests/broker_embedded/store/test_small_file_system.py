@@ -40,6 +40,8 @@ def namespace() -> list[str] | None:
         ("ratio", "SERVICE_NOT_AVAILABLE"),
         ("close_full", "SERVICE_NOT_AVAILABLE"),
         ("config", "StoreFullError"),
+        ("without_fallocate", "SERVICE_NOT_AVAILABLE"),
+        ("edge", "SERVICE_NOT_AVAILABLE"),
     ],
 )
 def test_a_full_file_system_is_refused_survived_and_left_behind(

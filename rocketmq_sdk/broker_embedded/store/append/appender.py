@@ -219,7 +219,7 @@ class Appender:
     def _refusal(self, message: MessageToStore) -> PutStatus | None:
         """Why nothing, or nothing like this message, is appended now."""
         state = self._state
-        if not state.open or state.failure or state.log_problem or state.queue_problem or state.disk_full:
+        if not state.open or state.log_problem or state.queue_problem or state.disk_full:
             return PutStatus.SERVICE_NOT_AVAILABLE
         return None if state.gate is None else state.gate(message)
 
@@ -439,9 +439,13 @@ class Appender:
         """How an append ended that raised."""
         if isinstance(error, ProtocolError):
             return PutStatus.MESSAGE_ILLEGAL
-        _log.error("a message could not be appended: %s", error)
+        if not isinstance(error, StoreFullError):
+            _log.error("a message could not be appended: %s", error)
+            return PutStatus.UNKNOWN_ERROR
+        if self._state.full is None:
+            _log.error("messages are refused until there is space: %s", error)
+        self._state.full = error
+        self._state.on_full()
         if isinstance(error, NoNextFileError):
             return PutStatus.CREATE_MAPPED_FILE_FAILED
-        if isinstance(error, StoreFullError):
-            return PutStatus.SERVICE_NOT_AVAILABLE
-        return PutStatus.UNKNOWN_ERROR
+        return PutStatus.SERVICE_NOT_AVAILABLE

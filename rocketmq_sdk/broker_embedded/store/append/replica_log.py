@@ -98,7 +98,7 @@ class ReplicaLog:
             self._appended(data[: log.position - position])
 
     def _appended(self, data: bytes) -> None:
-        """Go on with bytes that are in the log; a full disk may have taken only some."""
+        """Go on with bytes that are in the log; a full disk takes only some."""
         if not data:
             return
         self._tail += data

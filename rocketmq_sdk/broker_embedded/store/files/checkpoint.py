@@ -8,6 +8,8 @@ from __future__ import annotations
 from struct import Struct, error
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded.store.files.reserve import write_small
+
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
@@ -92,6 +94,6 @@ class Checkpoint:
         Runs in a thread. A new file replaces the old one: a mixture of half an old time
         and half a new one could be later than both.
         """
-        self._files.write(NEW_PATH, data.ljust(SIZE, b"\0"))
+        write_small(self._files, NEW_PATH, data.ljust(SIZE, b"\0"))
         self._files.rename(NEW_PATH, PATH)
         self._files.sync_directory(".")

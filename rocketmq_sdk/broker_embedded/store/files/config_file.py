@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.broker_embedded.store.files.reserve import write_small
 from rocketmq_sdk.errors import RemoteProtocolError, StoreCorruptError
 from rocketmq_sdk.protocol.json.dialect import decode_json, encode_pretty
 from rocketmq_sdk.protocol.text import encode_text
@@ -113,7 +114,7 @@ class ConfigFile:
     def _replace(self, data: bytes) -> None:
         files = self._files
         fresh = f"{self._path}.new"
-        files.write(fresh, data)
+        write_small(files, fresh, data)
         if (self._sound and files.exists(self._path)) or self._read(self._path)[0]:
             files.rename(self._path, f"{self._path}.bak")
         self._sound = False

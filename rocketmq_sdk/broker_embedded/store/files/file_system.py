@@ -150,6 +150,13 @@ class FileSystem(Protocol):
         """
         ...
 
+    def capacity_bytes(self) -> int:
+        """The size of the disk for its users; 0 for files in memory.
+
+        Raises `StoreError`.
+        """
+        ...
+
     def read_ahead(self, directory: str, *, wanted: bool) -> None:
         """Tell the system whether reading ahead in a directory's files pays.
 

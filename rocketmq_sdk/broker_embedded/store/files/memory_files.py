@@ -238,6 +238,10 @@ class MemoryFileSystem:
     def read_ahead(self, directory: str, *, wanted: bool) -> None:
         """Does nothing: nothing is read from a disk."""
 
+    def capacity_bytes(self) -> int:
+        """Always 0: there is no disk."""
+        return 0
+
     def used_ratio(self) -> float:
         """Always 0: there is no disk."""
         return 0.0

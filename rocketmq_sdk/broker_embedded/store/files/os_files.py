@@ -38,6 +38,9 @@ _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NOT_OFFERED: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV})
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 _MODE: Final = 0o644
+_HAS_FALLOCATE: Final = hasattr(os, "posix_fallocate")
+_ZEROS: Final = bytes(64 * 1024)
+_ZEROS_AHEAD: Final = 1024 * 1024
 
 
 def translate(error: OSError, path: str, doing: str) -> StoreError:
@@ -221,15 +224,26 @@ class OsFile:
                 offset += written
 
     def allocate(self, offset: int, length: int) -> None:
-        """Allocate disk space for a range, where the file system can do that."""
-        with self._use("allocate") as descriptor:
-            try:
-                os.posix_fallocate(descriptor, offset, length)
-            except AttributeError:
-                return
-            except OSError as error:
-                if error.errno not in _NOT_OFFERED:
-                    raise
+        """Allocate disk space for a range.
+
+        Where system or file system cannot do that, zeros are written where there are
+        only zeros.
+        """
+        with self._use("allocate", create=True) as descriptor:
+            if _HAS_FALLOCATE and not self._files.allocates_by_zeros:
+                try:
+                    os.posix_fallocate(descriptor, offset, length)
+                except OSError as error:
+                    if error.errno not in _NOT_OFFERED:
+                        raise
+                    self._files.allocate_by_zeros()
+                else:
+                    return
+            for start in range(offset, offset + length, len(_ZEROS)):
+                size = min(len(_ZEROS), offset + length - start)
+                found = os.pread(descriptor, size, start)
+                if not found.strip(b"\0"):
+                    os.pwrite(descriptor, _ZEROS[:size], start)
 
     def truncate(self, size: int) -> None:
         """Cut or extend the file."""
@@ -283,6 +297,8 @@ class OsFileSystem:
     write_through = True
     makes_ahead = True
     allocation_limit = 1 << 62
+    allocates_by_zeros = False
+    """Whether space is allocated by writing zeros."""
 
     def __init__(
         self,
@@ -301,6 +317,13 @@ class OsFileSystem:
         self._lock = DirectoryLock(self.root)
         self._limiter: trio.CapacityLimiter | None = None
         self._read_at_random: set[str] = set()
+        if not _HAS_FALLOCATE:
+            self.allocate_by_zeros()
+
+    def allocate_by_zeros(self) -> None:
+        """Write zeros to allocate space, as there is no other way here."""
+        self.allocates_by_zeros = True
+        self.allocation_limit = _ZEROS_AHEAD
 
     def full_path(self, path: str) -> str:
         """The path as the operating system knows it."""
@@ -438,6 +461,14 @@ class OsFileSystem:
             return Path(self.full_path(path)).stat().st_mtime_ns // 1_000_000
         except OSError as error:
             raise translate(error, path, "read the time") from error
+
+    def capacity_bytes(self) -> int:
+        """What users may fill; the rest is the administrator's."""
+        try:
+            found = os.statvfs(self.root)
+        except OSError as error:
+            raise translate(error, self.description, "read the size of the disk") from error
+        return (found.f_blocks - found.f_bfree + found.f_bavail) * found.f_frsize
 
     def used_ratio(self) -> float:
         """The used part of what users may fill, as Apache computes it.

@@ -5,8 +5,8 @@ thread and one at a time: a round covers everything written before it began, so 
 SYNC_FLUSH all messages that arrive during a round share the next one. On a disk these
 rounds have a thread of their own, which begins the next round as soon as one has ended.
 A write that fails, on a full disk mostly, is tried again until it succeeds; until then
-messages are refused. After a failed sync nothing is known about the pages it covered (the system may have
-dropped them), so the store stops writing for good.
+messages are refused. After a failed sync nothing is known about the pages it covered
+(the system may have dropped them), so the store stops writing for good.
 
 Nothing ticks: the service sleeps until something is appended, and then for its
 interval.
@@ -101,11 +101,13 @@ class LogFlusher:
                 log.write_out()
             except StoreError as error:
                 if state.log_problem is None:
-                    _log.error("the store takes no messages until the log can be written: %s", error)
+                    _log.error(
+                        "the store takes no messages until the log can be written: %s", error
+                    )
                 state.log_problem = error
                 self._unwritten.set()
                 return error
-        if state.log_problem is not None:
+        if state.log_problem is not None and state.failure is None:
             _log.warning("the log can be written again")
             state.log_problem = None
         return None
@@ -115,7 +117,7 @@ class LogFlusher:
         """Write what could not be written as soon as it can be, until cancelled."""
         while True:
             await self._unwritten.wait()
-            while self._state.log_problem is not None:
+            while self._state.log_problem is not None and self._state.failure is None:
                 await trio.sleep(WRITE_AGAIN_SECONDS)
                 if self.write_out() is None:
                     self._appended.set()
@@ -300,7 +302,7 @@ class LogFlusher:
     def fail(self, error: StoreError) -> None:
         """Note that the log could not be made durable; stops acknowledging."""
         if self._state.failure is None:
-            self._state.failure = error
+            self._state.failure = self._state.log_problem = error
             _log.critical("the store takes no more messages: %s", error)
             self.flushed.fail(error)
             self.waiters.fail()

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded.store.files.reserve import write_small
+
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
@@ -21,7 +23,7 @@ _STEP = 1024 * 1024
 
 def note_unsynced(files: FileSystem, position: int) -> None:
     """Write the note. Runs in a thread. Raises `StoreError`."""
-    files.write(PATH, b"%d" % position)
+    write_small(files, PATH, b"%d" % position)
     files.sync_directory(".")
 
 

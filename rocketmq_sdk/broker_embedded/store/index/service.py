@@ -171,6 +171,13 @@ class IndexService:
             elif not self.files:
                 self._current()
 
+    def note_head(self, head: RecordHead) -> None:
+        """`note` for a record found in the log."""
+        self.next_position = max(self.next_position, head.position + 1)
+        if is_indexed(head.sys_flag):
+            text = head.properties.decode("utf-8", "replace")
+            self._pending.append((head.topic, text, head.position, head.store_timestamp))
+
     def truncate(self, end: int) -> bool:
         """Drop the files that know records at or after a position.
 

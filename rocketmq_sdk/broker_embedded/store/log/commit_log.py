@@ -78,7 +78,7 @@ class CommitLog:
         self.limit = 0
         """How far a record and 8 bytes may reach without `make_room`."""
         self.write_through = files.write_through
-        self._step = min(config.allocation_step, files.allocation_limit)
+        self._step = config.allocation_step
         self._hot_limit = (
             config.hot_bytes if files.blocking else min(config.hot_bytes, _MEMORY_HOT_BYTES)
         )
@@ -154,7 +154,8 @@ class CommitLog:
         if end <= file.allocated:
             return
         try:
-            file.allocate_to(max(end, file.allocated + self._step))
+            step = min(self._step, self.chain.store_files.allocation_limit)
+            file.allocate_to(max(end, file.allocated + step))
         except StoreFullError:
             file.allocate_to(end)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded.store.files.reserve import write_small
 from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol.json.dialect import decode_json, encode_pretty
 
@@ -33,7 +34,8 @@ def _digest(table: ConsumeQueueTable) -> int:
 
 def write_note(files: FileSystem, log_end: int, table: ConsumeQueueTable) -> None:
     """Write the note durably. Raises `StoreError`."""
-    files.write(PATH, encode_pretty({"logEnd": log_end, "queues": _digest(table)}).encode())
+    note = encode_pretty({"logEnd": log_end, "queues": _digest(table)}).encode()
+    write_small(files, PATH, note)
     files.sync_directory(".")
 
 

@@ -37,6 +37,7 @@ from rocketmq_sdk.broker_embedded.store.log.record import (
 from rocketmq_sdk.broker_embedded.store.recovery.behind import look_behind
 from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import noted_end
 from rocketmq_sdk.broker_embedded.store.recovery.set_aside import set_aside
+from rocketmq_sdk.errors import StoreFullError
 from rocketmq_sdk.protocol.message_codec import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from rocketmq_sdk.protocol.property_crc import verify_property_crc
 
@@ -159,6 +160,7 @@ class Recovery:
         self._latest_time = latest_believable(now_ms)
         self._progress = progress
         self._future_told = False
+        self._index_is_full = False
         # A flipped bit may be the reason: a checkpoint from the future proves nothing.
         vouched = checkpoint.recovery_timestamp
         self._vouched = vouched if vouched <= self._latest_time else 0
@@ -201,10 +203,7 @@ class Recovery:
             set_aside(log.chain, end, behind, self._vouched)
         log.start_at(end)
         self._table.settle_extensions()
-        for queue in self._table:
-            if queue.dirty:
-                self._table.write_out(queue)
-        self._table.dirty.clear()
+        self._write_queues()
         if self.records or not clean:
             self._table.correct_min_offsets(log.min_position)
         for queue in self._table:
@@ -219,6 +218,16 @@ class Recovery:
             self.scanned_from,
         )
         return end
+
+    def _write_queues(self) -> None:
+        """Write the units that were rebuilt; on a full disk they stay in memory."""
+        dirty = self._table.dirty
+        try:
+            while dirty:
+                self._table.write_out(dirty[-1])
+                dirty.pop()
+        except StoreFullError as error:
+            _log.error("queue units stay in memory until there is space: %s", error)
 
     def _make_durable(self, end: int) -> None:
         """Make durable what will be shown from now on.
@@ -297,7 +306,7 @@ class Recovery:
             for head in scanner.records(position):
                 if head.position >= end:
                     return
-                index.add(head)
+                self._add_to_index(index, head)
                 if self._progress is not None and head.position >= tell_at:
                     tell_at = head.position + _PROGRESS_STEP
                     self._progress(head.position - begin, end - begin)
@@ -310,6 +319,18 @@ class Recovery:
                 scanner.end,
             )
             position = file.end
+
+    def _add_to_index(self, index: IndexService, head: RecordHead) -> None:
+        """Index a record, on a full disk when there is space again."""
+        if not self._index_is_full:
+            try:
+                index.add(head)
+            except StoreFullError as error:
+                _log.error("messages cannot be indexed until there is space: %s", error)
+                self._index_is_full = True
+            else:
+                return
+        index.note_head(head)
 
     def _scan(self, index: int) -> int:
         """Read from a file on, and from older files while a queue lacks records."""
@@ -352,7 +373,7 @@ class Recovery:
             ):
                 return False
             if index is not None and position >= index.next_position:
-                index.add(head)
+                self._add_to_index(index, head)
         self.records = records
         self.last_store_timestamp = last
         self._tell(self._scanner.end)
