@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Sets up a virtual environment beside this file and runs the tests in two processes.
+# Sets up a virtual environment beside this file and runs the tests in several processes.
 #
 #   bash test.sh                      the quick tests: no Java, no kills, no Spark
 #   bash test.sh --rest               the others
-#   bash test.sh --all                both
+#   bash test.sh --previous           those of them that Apache's release before must pass too
+#   bash test.sh --all                everything
 #   bash test.sh PYTEST-ARGUMENTS     what pytest makes of the arguments
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -14,21 +15,28 @@ python="${PYTHON:-python3}"
 
 # Which tests carry these marks: tests/conftest.py.
 rest="interop or spark or kill or slow"
-parallel=(-n 2 --dist loadgroup --no-loadscope-reorder)
+parallel=(--dist loadgroup --no-loadscope-reorder)
 
 case "${1-}" in
     "")
-        .venv/bin/python -m pytest "${parallel[@]}" -m "not ($rest)"
+        .venv/bin/python -m pytest -n 2 "${parallel[@]}" -m "not ($rest)"
         echo "These were the quick tests. The others need Java, kill processes or run Spark:" \
             "bash test.sh --rest; everything: bash test.sh --all"
         ;;
     --rest)
         shift
-        exec .venv/bin/python -m pytest "${parallel[@]}" -m "$rest" "$@"
+        # One more than there are cores where there are two: these tests mostly wait.
+        exec .venv/bin/python -m pytest -n 3 "${parallel[@]}" -m "$rest" "$@"
+        ;;
+    --previous)
+        shift
+        export ROCKETMQ_APACHE_RELEASE=previous
+        exec .venv/bin/python -m pytest -n 3 "${parallel[@]}" -m "both_releases" "$@"
         ;;
     --all)
         shift
-        exec .venv/bin/python -m pytest "${parallel[@]}" "$@"
+        .venv/bin/python -m pytest -n 3 "${parallel[@]}" "$@"
+        exec bash test.sh --previous "$@"
         ;;
     *)
         exec .venv/bin/python -m pytest "$@"

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from benchmarks.harness import Report
 
 java.QUICK_START.clear()
+java.IDLES.clear()
 _stack = ExitStack()
 _SIZES: dict[str, Any] = {
     "mappedFileSizeCommitLog": 1 << 30,

@@ -26,25 +26,35 @@ APART = ("interop", "spark", "kill")
 """Directories whose tests carry the mark of the same name, which keeps them out of the
 quick run (`test.sh`).
 """
-TOGETHER = ("interop", "spark")
-"""Directories whose tests share what takes long to start, Apache's servers or a Spark
-session: each keeps to one process, and begins first.
+FIRST = (
+    "tests/interop/test_group_changes.py",
+    "tests/spark",
+    "tests/interop/test_spark.py",
+    "tests/interop/test_store_exchange.py",
+    "tests/interop",
+)
+"""What begins first, in this order, so that no process is left alone with it at the
+end: one test of four minutes, mostly waiting; then what keeps a process busy.
 """
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by mark and xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of the directories apart, and say which tests stay in one process
-    where several pass them (`-n 2 --dist loadgroup`): the directories of `TOGETHER`,
-    and each file.
+    where several pass them (`-n 3 --dist loadgroup`): those of one file, as they share
+    brokers; and all that run Spark, as two of it at a time are too much for a small
+    machine. Apache's servers start once in each process that needs them.
     """
+    with_spark = ROOT / "tests/spark", ROOT / "tests/interop/test_spark.py"
     places = {}
     for item in items:
         folders = item.path.relative_to(ROOT).parts
         for name in APART:
             if name in folders:
                 item.add_marker(name)
-        shared = [name for name in TOGETHER if name in folders]
-        places[item] = TOGETHER.index(shared[0]) if shared else len(TOGETHER)
-        item.add_marker(pytest.mark.xdist_group(shared[0] if shared else str(item.path)))
+        lineage = (item.path, *item.path.parents)
+        begins = (place for place, path in enumerate(FIRST) if ROOT / path in lineage)
+        places[item] = next(begins, len(FIRST))
+        group = "spark" if any(path in lineage for path in with_spark) else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=places.__getitem__)

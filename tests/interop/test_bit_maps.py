@@ -53,6 +53,7 @@ async def apache_broker(apache: java.ApacheCluster, directory: Path) -> AsyncIte
             brokerClusterName=BROKER,
             enableConsumeQueueExt="true",
             enableCalcFilterBitMap="true",
+            **java.STOPS_SOON,
         )
 
     try:

@@ -18,6 +18,7 @@ from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.trace import ConsumeResult
 from support import java
 from support.processes import BrokerProcess, broker_process
+from support.programs import ProgramError
 from support.waiting import unique, until
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ async def test_a_java_consumer_with_an_error_in_its_expression_is_refused_with_t
 ) -> None:
     topic = unique("sql")
     await send_all(broker.namesrv, topic)
-    with pytest.raises(java.DriverError, match="at position 5: '=' stands where a value"):
+    with pytest.raises(ProgramError, match="at position 5: '=' stands where a value"):
         await json_driver.do(
             "consumer",
             id=unique("c"),

@@ -1,4 +1,4 @@
-"""Apache's Java producer and push consumer 5.4.0 against our broker over TCP, in both
+"""Apache's Java producer and push consumer against our broker over TCP, in both
 header encodings.
 """
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from support import java
+
+pytestmark = pytest.mark.both_releases
 
 SHORT_LEVELS = "1s 2s 1s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 40s 50s 60s"
 

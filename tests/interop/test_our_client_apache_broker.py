@@ -1,4 +1,4 @@
-"""Our producer and push consumer against Apache's name server and broker 5.4.0."""
+"""Our producer and push consumer against Apache's name server and broker."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from support.waiting import unique, until
 
 if TYPE_CHECKING:
     from support import java
+
+pytestmark = pytest.mark.both_releases
 
 
 @pytest.mark.parametrize("encoding", ["JSON", "ROCKETMQ"])

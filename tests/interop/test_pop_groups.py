@@ -17,6 +17,8 @@ from support.waiting import unique
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.both_releases
+
 
 @pytest.fixture(params=["apache", "ours"])
 def addresses(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:

@@ -7,12 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from support.replication_exchange import apache_behind_ours, ours_behind_apache
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from support import java
+
+pytestmark = pytest.mark.both_releases
 
 
 async def test_our_slave_copies_apaches_master_byte_by_byte(

@@ -25,6 +25,8 @@ from support.waiting import unique
 if TYPE_CHECKING:
     from support import java
 
+pytestmark = pytest.mark.both_releases
+
 OPTIONS = {"consume_from": ConsumeFrom.FIRST_OFFSET, "min_invisible_duration": 1.0}
 
 

@@ -27,7 +27,7 @@ from support.waiting import unique, until
 if TYPE_CHECKING:
     from pathlib import Path
 
-PAIR: dict[str, Any] = {"slaveReadEnable": "true"}
+PAIR: dict[str, Any] = {"slaveReadEnable": "true", **java.STOPS_SOON}
 
 
 async def test_our_consumer_reads_from_apaches_slave_while_the_master_is_gone(

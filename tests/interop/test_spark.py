@@ -1,4 +1,4 @@
-"""Spark on Apache's name server and broker 5.4.0: topics written by Java are read by
+"""Spark on Apache's name server and broker: topics written by Java are read by
 Spark and the reverse, batches and streams.
 """
 

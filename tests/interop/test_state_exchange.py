@@ -7,6 +7,7 @@ from __future__ import annotations
 from signal import SIGTERM
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import trio
 
 from rocketmq_sdk import (
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rocketmq_sdk.client.config import NamesrvSource
+
+pytestmark = pytest.mark.both_releases
 
 SIZES: dict[str, object] = {
     "mappedFileSizeCommitLog": 1 << 20,

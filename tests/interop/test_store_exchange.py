@@ -78,6 +78,7 @@ def apache_broker(
     )
     settings = {
         **SIZES,
+        **java.STOPS_SOON,
         "messageDelayLevel": LEVELS,
         "brokerName": f"exchange-{directory.name}",
         "brokerClusterName": f"cluster-{directory.name}",
@@ -172,7 +173,7 @@ async def _write(base: Path) -> tuple[Path, Path, Contents]:
     return base / "store", killed, wanted
 
 
-@pytest.mark.parametrize("version", ["5.4.0", "5.3.3"])
+@pytest.mark.parametrize("version", [*java.RELEASES, "5.3.3"])
 @pytest.mark.parametrize("end", ["closed", "killed"])
 async def test_apache_opens_what_we_wrote(
     ours: tuple[Path, Path, Contents],
@@ -201,7 +202,7 @@ async def test_apache_opens_what_we_wrote(
     assert verify_directory(directory / "store").findings == []
 
 
-@pytest.mark.parametrize("version", ["5.4.0", "5.3.3"])
+@pytest.mark.parametrize("version", [*java.RELEASES, "5.3.3"])
 async def test_we_open_what_apache_wrote(
     apache: java.ApacheCluster, version: str, tmp_path: Path
 ) -> None:
@@ -232,7 +233,10 @@ async def test_we_open_what_apache_wrote(
             directory, apache.namesrv, f"127.0.0.1:{java.free_port(-2, 1)}", {}
         )
         settings = {**SIZES, "messageDelayLevel": LEVELS, "brokerName": f"apache-{version}"}
-        settings |= {"flushConsumerOffsetInterval": 1000, "flushDelayOffsetInterval": 500}
+        settings |= java.STOPS_SOON | {
+            "flushConsumerOffsetInterval": 1000,
+            "flushDelayOffsetInterval": 500,
+        }
         java.start_broker(cluster, version=version, **settings)
         return cluster
 

@@ -28,6 +28,8 @@ from support.waiting import unique, until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.both_releases
+
 
 @pytest.fixture(scope="module", params=["JSON", "ROCKETMQ"])
 def driver(request: pytest.FixtureRequest) -> Iterator[java.Driver]:

@@ -8,8 +8,8 @@ sleeps.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
-import json
 import os
 import random
 import shutil
@@ -32,15 +32,32 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
 from support.paths import TESTS
 from support.processes import PATIENCE
+from support.programs import Program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-VERSION = "5.4.0"
+RELEASES = ("5.5.0", "5.4.0")
+"""The releases of Apache's that everything here runs with, the newest first."""
+_NAMES = dict(zip(("newest", "previous"), RELEASES, strict=True))
+_CHOSEN = os.environ.get("ROCKETMQ_APACHE_RELEASE", "newest")
+VERSION = _NAMES.get(_CHOSEN, _CHOSEN)
+"""The release of this run, of clients, tools and servers. It can be chosen by
+`ROCKETMQ_APACHE_RELEASE` in the environment: `newest`, `previous`, or a number.
+"""
 SOURCES = TESTS / "interop" / "java"
-QUICK_START = ["-XX:TieredStopAtLevel=1"]
+QUICK_START = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 """Tests want Java that starts quickly; benchmarks empty this list, as they want Java
 that is quick.
+"""
+IDLES: dict[str, Any] = {"transactionMetricFlushInterval": 500, "timerFlushIntervalMs": 10_000}
+"""An idle broker takes 7 % of a processor with these, and 40 % with the defaults: 10 s,
+after its start a loop that never sleeps, and 1 s, each time a look through 38 MB.
+Benchmarks empty this too.
+"""
+STOPS_SOON: dict[str, Any] = {"reviveQueueNum": 1}
+"""For brokers that are stopped and pop nothing: a stop waits up to a second for each of
+the 8 queues of popped messages.
 """
 _OPENS = [
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -55,61 +72,68 @@ def why_not() -> str | None:
     return f"no {' and no '.join(missing)} on this machine" if missing else None
 
 
-def jars(version: str = VERSION) -> Path:
+def jars(version: str = VERSION, pom: Path = SOURCES / "pom.xml") -> Path:
     """The directory with the jars of one of Apache's releases; fetched by Maven on
-    first use, complete or not there at all.
+    first use.
     """
-    home = Path(tempfile.gettempdir()) / f"rocketmq-interop-{os.getuid()}-{version}"
-    if not home.exists():
-        fresh = Path(tempfile.mkdtemp(prefix=f"{home.name}-", dir=home.parent))
-        copy = (
-            "dependency:copy-dependencies",
-            f"-Drocketmq.version={version}",
-            f"-DoutputDirectory={fresh / 'lib'}",
-        )
-        _run("mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), *copy)
-        _take_name(fresh, home)
-    return home
+    digest = hashlib.sha256(pom.read_bytes()).hexdigest()[:8]
+    command = ("mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies")
+
+    def fetch(fresh: Path) -> None:
+        run(*command, f"-Drocketmq.version={version}", f"-DoutputDirectory={fresh / 'lib'}")
+
+    return made_once(_cached(f"{version}-{digest}"), fetch)
 
 
 def drivers() -> Path:
-    """The directory with our own Java programs, compiled on first use; its name says of
-    which sources.
+    """The directory with our own Java programs."""
+    return compiled(sorted(SOURCES.glob("*.java")), jars())
+
+
+def compiled(sources: list[Path], libraries: Path) -> Path:
+    """The directory with the classes of some sources, compiled on first use; its name
+    says of which, and for which jars.
     """
-    sources = sorted(SOURCES.glob("*.java"))
-    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:16]
-    home = Path(tempfile.gettempdir()) / f"rocketmq-interop-{os.getuid()}-classes-{digest}"
-    if not home.exists():
-        fresh = Path(tempfile.mkdtemp(prefix=f"{home.name}-", dir=home.parent))
-        _run("javac", "-cp", f"{jars()}/lib/*", "-d", str(fresh), *map(str, sources))
-        _take_name(fresh, home)
+    digest = hashlib.sha256(libraries.name.encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    command = ("javac", "-cp", f"{libraries}/lib/*", *map(str, sources))
+    return made_once(
+        _cached(f"classes-{digest.hexdigest()[:16]}"), lambda fresh: run(*command, "-d", str(fresh))
+    )
+
+
+def _cached(name: str) -> Path:
+    return Path(tempfile.gettempdir()) / f"rocketmq-interop-{os.getuid()}-{name}"
+
+
+def made_once(home: Path, make: Callable[[Path], None]) -> Path:
+    """A directory that is made on first use, complete or not there at all.
+
+    One process makes at a time: Maven's own directory is not for two.
+    """
+    if home.exists():
+        return home
+    with _cached("lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not home.exists():
+            fresh = Path(tempfile.mkdtemp(prefix=f"{home.name}-", dir=home.parent))
+            try:
+                make(fresh)
+                fresh.rename(home)
+            finally:
+                shutil.rmtree(fresh, ignore_errors=True)
     return home
 
 
-def _take_name(fresh: Path, home: Path) -> None:
-    """Give a finished directory its name, unless another run was quicker."""
-    try:
-        fresh.rename(home)
-    except OSError:
-        if not home.exists():
-            raise
-        shutil.rmtree(fresh)
-
-
-def _run(*command: str) -> None:
+def run(*command: str) -> None:
+    """Run a tool to its end; raises `RuntimeError` with what it said when it fails."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
         raise RuntimeError(
             f"{' '.join(command)} ended with {done.returncode}: "
             f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
         )
-
-
-def classpath(version: str = VERSION) -> str:
-    """Our programs and the jars of a release; our programs are compiled against the
-    newest one.
-    """
-    return f"{drivers()}:{jars(version)}/lib/*"
 
 
 def free_port(*neighbours: int) -> int:
@@ -132,85 +156,32 @@ def free_port(*neighbours: int) -> int:
     raise RuntimeError("no free port with free neighbours")
 
 
-class DriverError(Exception):
-    """The Java client threw; the text is its class and message."""
-
-
-class Driver:
-    """One Java process that performs JSON commands, by default with Apache's client."""
+class Driver(Program):
+    """One Java process that performs commands, by default with Apache's client."""
 
     def __init__(
         self, encoding: str = "JSON", memory: str = "256m", program: str = "Driver"
     ) -> None:
-        self._home = tempfile.mkdtemp(prefix="rocketmq-driver-")
-        self.process = subprocess.Popen(
-            [
-                "java",
-                f"-Xms{memory}",
-                f"-Xmx{memory}",
-                "-XX:+UseSerialGC",
-                *QUICK_START,
-                f"-Duser.home={self._home}",
-                f"-Drocketmq.serialize.type={encoding}",
-                "-Drocketmq.client.logUseSlf4j=false",
-                "-Drocketmq.client.rebalance.waitInterval=2000",
-                *_OPENS,
-                "-cp",
-                classpath(),
-                program,
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            cwd=self._home,
-            text=True,
-            encoding="utf-8",
-        )
-        self._lock = trio.Lock()
-        self._read()
+        options = [
+            f"-Drocketmq.serialize.type={encoding}",
+            "-Drocketmq.client.logUseSlf4j=false",
+            "-Drocketmq.client.rebalance.waitInterval=2000",
+            *_OPENS,
+        ]
+        libraries = f"{drivers()}:{jars()}/lib/*"
+        super().__init__(lambda home: java_command(home, memory, options, libraries, program))
 
-    def _read(self) -> Any:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise DriverError(f"the Java driver ended with {self.process.wait()}")
-        return json.loads(line)
 
-    def perform(self, command: dict[str, Any]) -> Any:
-        """Blocking form of `do`."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(command) + "\n")
-        self.process.stdin.flush()
-        answer = self._read()
-        if "error" in answer:
-            raise DriverError(f"{answer['error']}: {answer['message']}")
-        return answer.get("ok")
-
-    async def do(self, action: str, **command: Any) -> Any:
-        """Perform one command and return its answer; raises `DriverError` with what
-        Java threw.
-        """
-        async with self._lock:
-            return await trio.to_thread.run_sync(
-                self.perform, {"do": action, **command}, abandon_on_cancel=True
-            )
-
-    def kill(self) -> None:
-        """SIGKILL: the client says goodbye to nobody."""
-        self.process.kill()
-        self.process.wait()
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            try:
-                self.process.communicate('{"do":"exit"}\n', timeout=20)
-            except subprocess.TimeoutExpired:
-                self.kill()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                stream.close()
-        self.process.wait()
-        shutil.rmtree(self._home, ignore_errors=True)
+def java_command(
+    home: str, memory: str, options: list[str], libraries: str, main: str
+) -> list[str]:
+    """How a small Java program is started, with a directory that it takes for the
+    user's.
+    """
+    return [
+        *("java", f"-Xms{memory}", f"-Xmx{memory}", "-XX:+UseSerialGC", *QUICK_START),
+        *(f"-Duser.home={home}", *options, "-cp", libraries, main),
+    ]
 
 
 @attrs.define
@@ -254,11 +225,25 @@ def _start(
     version: str = VERSION,
 ) -> subprocess.Popen[str]:
     configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    arguments = ["-c", str(configuration)]
+    return start_server(main, arguments, directory, memory, options, version)
+
+
+def start_server(
+    main: str,
+    arguments: list[str],
+    directory: Path,
+    memory: str,
+    options: list[str],
+    version: str = VERSION,
+    ready: str = "boot success",
+) -> subprocess.Popen[str]:
+    """Start a server of Apache's and wait until it says that it is ready."""
     process = subprocess.Popen(
         [
             *("java", f"-Xms{memory}", f"-Xmx{memory}", "-XX:MaxDirectMemorySize=512m"),
             *(*QUICK_START, *options, *_OPENS, f"-Duser.home={directory}"),
-            *("-cp", classpath(version), main, "-c", str(configuration)),
+            *("-cp", f"{drivers()}:{jars(version)}/lib/*", "QuickServer", main, *arguments),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -272,7 +257,7 @@ def _start(
         seen: list[str] = []
         for line in process.stdout:
             seen.append(line)
-            if "boot success" in line:
+            if ready in line:
                 threading.Thread(target=_swallow, args=(process.stdout,), daemon=True).start()
                 return process
         process.stdout.close()
@@ -325,6 +310,7 @@ def start_broker(
         "maxIndexNum": 40000,
         "diskMaxUsedSpaceRatio": 99,
         **PATIENCE,
+        **IDLES,
     }
     options = [
         "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",

@@ -142,7 +142,11 @@ async def apache_behind_ours(directory: Path, count: int, *, restart: bool = Tru
             for part in range(parts):
                 await trio.to_thread.run_sync(
                     lambda: java.start_broker(
-                        cluster, brokerRole="SLAVE", brokerId=1, slaveReadEnable="true"
+                        cluster,
+                        brokerRole="SLAVE",
+                        brokerId=1,
+                        slaveReadEnable="true",
+                        **java.STOPS_SOON,
                     )
                 )
                 await until(

@@ -1,7 +1,7 @@
 import java.util.Map;
 
 /**
- * Spares each closed client up to three seconds. Apache's service threads look whether they are to stop only when a wait of theirs ends, and
+ * Spares each closed client or server up to three seconds. Apache's service threads look whether they are to stop only when a wait of theirs ends, and
  * ServiceThread.shutdown waits for them; waking them while somebody waits so changes nothing else.
  */
 final class QuickShutdown {
@@ -30,7 +30,8 @@ final class QuickShutdown {
 
     private static boolean waitsForService(StackTraceElement[] stack) {
         for (StackTraceElement frame : stack) {
-            if (frame.getClassName().endsWith("NettyRemotingClient") && frame.getMethodName().equals("shutdown")) {
+            String name = frame.getClassName();
+            if ((name.endsWith("NettyRemotingClient") || name.endsWith("NettyRemotingServer")) && frame.getMethodName().equals("shutdown")) {
                 return true;
             }
         }
