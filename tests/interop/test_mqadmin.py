@@ -287,7 +287,7 @@ def clusters(
     directory = tmp_path_factory.mktemp("mqadmin")
     with (
         java.apache_cluster(directory, messageDelayLevel=LEVELS) as apache,
-        broker_process(messageDelayLevel=LEVELS) as ours,
+        broker_process(messageDelayLevel=LEVELS, **java.IDLES) as ours,
     ):
         yield apache, ours
 

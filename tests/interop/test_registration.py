@@ -32,6 +32,12 @@ async def _brokers(namesrv: str, topic: str) -> dict[str, dict[int, str]]:
     return {data.broker_name: dict(data.broker_addrs) for data in route.broker_datas}
 
 
+async def _known(namesrv: str, topic: str) -> None:
+    with trio.fail_after(60):
+        while not await _brokers(namesrv, topic):
+            await trio.sleep(0.1)
+
+
 async def _gone(namesrv: str, topic: str) -> None:
     with trio.fail_after(60):
         while await _brokers(namesrv, topic):
@@ -75,6 +81,9 @@ async def test_apaches_broker_lives_at_two_name_servers_of_ours_until_it_is_kill
             await trio.to_thread.run_sync(lambda: java.start_broker(cluster, namesrvAddr=both))
             async with Client(both) as client:
                 await create_topic(client, cluster.broker, TopicConfig(topic, 2, 2))
+            # Apache's broker answers before the name servers have learned of it.
+            await _known(first.namesrv_address, topic)
+            await _known(second.namesrv_address, topic)
             async with Producer(unique("writers"), namesrv=both) as producer:
                 result = await producer.send(Message(topic, b"one"))
                 assert result.queue.broker_name == "broker-a"
