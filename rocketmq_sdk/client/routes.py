@@ -74,7 +74,17 @@ class _Flight:
 class _Entry:
     """What is known of one topic."""
 
-    __slots__ = ("asked_at", "due", "misses", "provisional", "publish", "route", "topic", "users")
+    __slots__ = (
+        "asked_at",
+        "due",
+        "misses",
+        "problem",
+        "provisional",
+        "publish",
+        "route",
+        "topic",
+        "users",
+    )
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -83,6 +93,7 @@ class _Entry:
         self.provisional = False
         self.users = 0
         self.misses = 0
+        self.problem = ""
         self.asked_at = float("-inf")
         self.due = 0.0
 
@@ -198,6 +209,11 @@ class RouteCache:
         route = self.get(topic)
         return [] if route is None else route.readable_brokers()
 
+    def problem(self, topic: str) -> str:
+        """Why the last query for the route was not answered; empty when it was."""
+        entry = self._entries.get(topic)
+        return "" if entry is None else entry.problem
+
     def request_refresh(self, topic: str) -> None:
         """Have a route that is suspect asked for soon."""
         entry = self._entries.get(topic)
@@ -236,8 +252,10 @@ class RouteCache:
         try:
             flight.route = await self._query(entry, default)
             flight.error = None
+            entry.problem = ""
         except RocketMQError as error:
             flight.error = error
+            entry.problem = "" if isinstance(error, TopicNotFoundError) else str(error)
             entry.misses += 1
             entry.due = trio.current_time() + self._backoff.delay(entry.misses - 1)
         finally:

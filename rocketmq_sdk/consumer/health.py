@@ -41,13 +41,14 @@ class ConsumerHealth:
 class TopicView:
     """What is known of a subscribed topic.
 
-    How many queues its route has, how many are owned here, and how many members there
-    are (0: not known).
+    How many queues its route has, how many are owned here, how many members there are
+    (0: not known), and why no name server answers for its route (empty: one does).
     """
 
     queues: int
     owned: int
     members: int
+    route_problem: str = ""
 
 
 @attrs.frozen
@@ -158,13 +159,22 @@ def _of_pops(view: ConsumerView) -> Iterable[str]:
 
 def _of_topics(topics: Mapping[str, TopicView]) -> Iterable[str]:
     for topic, seen in sorted(topics.items()):
-        if not seen.queues:
-            yield f"no name server knows a readable queue of topic {topic}"
+        if seen.route_problem or not seen.queues:
+            yield route_reason(topic, seen.route_problem, known=bool(seen.queues))
         elif not seen.owned and seen.members > 1:
             yield (
                 f"the {seen.queues} queues of topic {topic} belong to others of the "
                 f"{seen.members} members"
             )
+
+
+def route_reason(topic: str, problem: str, *, known: bool) -> str:
+    """What is wrong with the route of a topic, of which queues are known or not."""
+    if not problem:
+        return f"no name server knows a readable queue of topic {topic}"
+    return f"the route of topic {topic} cannot be asked for" + (
+        f", the last one known is used: {one_line(problem)}" if known else f": {one_line(problem)}"
+    )
 
 
 def one_line(text: str) -> str:

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.health import LONGEST_REASON, one_line
+from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
+from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.testing.interception import intercept, refused
 from support.consuming import Collector, Switch, open_sender
@@ -49,6 +51,25 @@ async def test_a_topic_that_nobody_knows_is_named(autojump_clock: MockClock) -> 
     ):
         assert not consumer.health()
         assert "no name server knows a readable queue of topic orders" in str(consumer.health())
+
+
+@pytest.mark.parametrize("kind", [PushConsumer, SimpleConsumer, LitePullConsumer])
+async def test_a_name_server_that_does_not_answer_is_not_taken_for_one_that_knows_nothing(
+    autojump_clock: MockClock, kind: type[PushConsumer]
+) -> None:
+    more = {"listener": Collector()} if kind is PushConsumer else {}
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        switch = Switch(broker)
+        switch.cut()
+        async with kind("g", namesrv=switch, subscriptions={"orders": "*"}, **more) as consumer:
+            await until(lambda: "cannot be asked for" in str(consumer.health()), 10)
+            assert not consumer.health()
+            assert "no name server knows" not in str(consumer.health())
+            switch.connect(broker)
+            await until(lambda: str(consumer.health()) == "consuming", 60)
+            switch.cut()
+            await until(lambda: "the last one known is used" in str(consumer.health()), 120)
 
 
 async def test_a_member_without_queues_knows_who_has_them(autojump_clock: MockClock) -> None:

@@ -165,6 +165,7 @@ class ConsumerReport:
                 len(self.client.routes.subscribe_queues(topic)),
                 sum(queue.topic == topic for queue in (*rebalancer.owned, *pops)),
                 rebalancer.member_count,
+                self.client.routes.problem(topic),
             )
             for topic in self.subscriptions
             if topic != retry_topic(self.group) and origin_of_pop_retry(topic, self.group) == topic

@@ -14,7 +14,7 @@ import trio
 from rocketmq_sdk.client.api.pop import ack_message, batch_ack_messages, change_invisible_time
 from rocketmq_sdk.client.api.send import consumer_send_back
 from rocketmq_sdk.consumer.group.membership import Membership
-from rocketmq_sdk.consumer.health import ConsumerHealth, one_line
+from rocketmq_sdk.consumer.health import ConsumerHealth, one_line, route_reason
 from rocketmq_sdk.consumer.outcome import DEAD_LETTER
 from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt, receipt_of
 from rocketmq_sdk.consumer.retry_delays import delay_ms
@@ -164,15 +164,12 @@ class SimpleMember(Membership):
         complaints = {
             place: text for place, text in self.receiver.complaints.items() if place in places
         }
-        missing = {
-            topic
-            for topic in self._subscriptions
-            if not any(place.topic == topic for place in places)
-        }
-        reasons = [
-            f"no name server knows a readable queue of topic {topic} at a master"
-            for topic in sorted(missing)
-        ]
+        reasons = []
+        for topic in sorted(self._subscriptions):
+            known = any(place.topic == topic for place in places)
+            problem = self._client.routes.problem(topic)
+            if problem or not known:
+                reasons.append(route_reason(topic, problem, known=known))
         reasons += [
             f"{place.topic} at {place.broker_name} cannot be popped: {one_line(text)}"
             for place, text in sorted(complaints.items())
