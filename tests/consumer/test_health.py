@@ -15,6 +15,7 @@ from rocketmq_sdk.consumer.health import LONGEST_REASON, one_line
 from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
+from rocketmq_sdk.errors import BrokerError, ClosedError
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.testing.interception import intercept, refused
 from support.consuming import Collector, Switch, open_sender
@@ -192,3 +193,28 @@ def test_what_others_say_is_one_printable_line_of_bounded_length(text: str) -> N
     line = one_line(text)
     assert line.isprintable()
     assert len(line) <= LONGEST_REASON + 3
+
+
+@pytest.mark.parametrize("kind", [PushConsumer, SimpleConsumer, LitePullConsumer])
+async def test_a_member_tells_the_lag_of_its_whole_group(
+    autojump_clock: MockClock, kind: type[PushConsumer]
+) -> None:
+    async def never(_message: ReceivedMessage) -> None:
+        await trio.sleep_forever()
+
+    more = {"listener": never} if kind is PushConsumer else {}
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 2)
+        await sender.send("orders", *map(str, range(7)), queues=2)
+        async with (
+            kind("g", namesrv=broker, subscriptions={"orders": "*"}, **more) as consumer,
+            kind("g", namesrv=broker, subscriptions={"orders": "*"}, **more),
+        ):
+            lag = await consumer.group_lag()
+            assert {queue.queue_id for queue in lag if queue.topic == "orders"} == {0, 1}
+            assert sum(lag.values()) == 7
+            refusals = intercept(broker, RequestCode.GET_CONSUME_STATS, by=refused())
+            with refusals, pytest.raises(BrokerError):
+                await consumer.group_lag()
+        with pytest.raises(ClosedError):
+            await consumer.group_lag()

@@ -110,7 +110,7 @@ class ConsumerReport:
     rates: "Rates"
     started_ms: int
     orderly: bool = False
-    concurrency: int = 1
+    concurrency: "Callable[[], int]" = lambda: 1
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
     taker: str = "that the listener has not done"
     pops: "Callable[[], Mapping[MessageQueue, PoppedQueue]]" = dict
@@ -232,7 +232,7 @@ class ConsumerReport:
             "PROP_NAMESERVER_ADDR": self.client.name_server_text,
             "PROP_CONSUME_TYPE": self.consume_type.value,
             "PROP_CONSUMEORDERLY": "true" if self.orderly else "false",
-            "PROP_THREADPOOL_CORE_SIZE": str(self.concurrency),
+            "PROP_THREADPOOL_CORE_SIZE": str(self.concurrency()),
             "PROP_CLIENT_VERSION": "PYTHON",
             "PROP_CONSUMER_START_TIMESTAMP": str(self.started_ms),
         }

@@ -16,6 +16,7 @@ import trio
 from rocketmq_sdk.client.api.groups import group_config
 from rocketmq_sdk.client.api.members import check_client_config
 from rocketmq_sdk.client.callbacks import ConsumerCallbacks
+from rocketmq_sdk.consumer.group.lag import group_lag
 from rocketmq_sdk.consumer.group.periodic_jobs import PeriodicJobs
 from rocketmq_sdk.consumer.trace import ConsumeTrace
 from rocketmq_sdk.errors import RocketMQError, RouteError
@@ -225,6 +226,10 @@ class Membership(ConsumerCallbacks):
             self._retries_of_group = config.retry_max_times
             self._policy_of_group = config.group_retry_policy
         return GROUP_INTERVAL
+
+    async def group_lag(self) -> dict[MessageQueue, int]:
+        """What the whole group has not committed yet of the subscribed topics."""
+        return await group_lag(self._client, self._group, tuple(self._subscriptions))
 
     # -- subscriptions
 

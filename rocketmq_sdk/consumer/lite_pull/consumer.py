@@ -269,6 +269,16 @@ class LitePullConsumer(QueueQueries, RunsOnce):
 
     # -- offsets
 
+    async def group_lag(self) -> dict[MessageQueue, int]:
+        """How many messages the whole group has not committed yet, by queue.
+
+        Of all queues of the subscribed topics, whoever owns
+        them; the masters are asked. Raises the error of a broker that cannot be asked,
+        and `ClosedError`.
+        """
+        self._check_running()
+        return await self._member.group_lag()
+
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Commit all polled messages, or the given offsets, and wait for the brokers.
 

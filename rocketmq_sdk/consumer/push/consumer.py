@@ -8,6 +8,8 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Unpack
 
+import attrs
+
 from rocketmq_sdk.consumer.config import PUSH_OPTIONS, PushConfig, PushOptions
 from rocketmq_sdk.consumer.constructor_arguments import (
     ConstructorArguments,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.queries import MessageQueries
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.listener import Listener
+    from rocketmq_sdk.model.queue import MessageQueue
 
 BROADCAST_INSTANCE: Final = "DEFAULT"
 """The instance name of broadcasting consumers.
@@ -149,6 +152,24 @@ class PushConsumer(RunsOnce):
     def resume(self) -> None:
         """Go on after `suspend`, at once. Raises `ClosedError`."""
         self._running_member().resume()
+
+    async def group_lag(self) -> dict[MessageQueue, int]:
+        """How many messages the whole group has not committed yet, by queue.
+
+        Of all queues of the subscribed topics, the retry topic among them, whoever owns
+        them; the masters are asked. Raises the error of a broker that cannot be asked,
+        and `ClosedError`.
+        """
+        return await self._running_member().group_lag()
+
+    def set_concurrency(self, concurrency: int) -> None:
+        """Let so many calls of the listener (1-1000) run at the same time from now on.
+
+        Calls above the number run to their end. Raises `ConfigurationError` for another
+        number, and `ClosedError`.
+        """
+        checked = attrs.evolve(self.config, concurrency=concurrency)
+        self._running_member().set_concurrency(checked.concurrency)
 
     async def subscribe(self, topic: str, expression: Subscription = None) -> None:
         """Subscribe to another topic, or to a topic by another expression.

@@ -52,7 +52,15 @@ The broker waits for 10.
 class Worker:
     """The state of one worker task: what it works on, and since when."""
 
-    __slots__ = ("abandoned", "messages", "process_queue", "scope", "started", "timed_out")
+    __slots__ = (
+        "abandoned",
+        "messages",
+        "process_queue",
+        "retired",
+        "scope",
+        "started",
+        "timed_out",
+    )
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope()
@@ -61,6 +69,8 @@ class Worker:
         self.started = NOT_RUNNING
         self.abandoned = False
         self.timed_out = False
+        self.retired = False
+        """It ends as soon as it has no message."""
 
 
 class ListenerService:
@@ -85,6 +95,7 @@ class ListenerService:
         self._workers = [Worker() for _ in range(concurrency)]
         self._line: deque[ProcessQueue] = deque()
         self._idle = trio.lowlevel.ParkingLot()
+        self._nursery: trio.Nursery | None = None
         self._waking = False
         self._sweep = trio.Event()
         self.counters: dict[str, Counters] = {}
@@ -104,9 +115,34 @@ class ListenerService:
         """
         if self.in_threads:
             check_clock_for_threads(trio.lowlevel.current_clock())
+        self._nursery = nursery
         for worker in self._workers:
-            nursery.start_soon(self._work, worker, name=f"listener of group {self._group}")
+            self._start(nursery, worker)
         nursery.start_soon(self._sweep_forever)
+
+    def _start(self, nursery: trio.Nursery, worker: Worker) -> None:
+        nursery.start_soon(self._work, worker, name=f"listener of group {self._group}")
+
+    @property
+    def concurrency(self) -> int:
+        """How many calls of the listener may run at the same time."""
+        return sum(not worker.retired for worker in self._workers)
+
+    def resize(self, concurrency: int) -> None:
+        """Run so many calls of the listener at the same time from now on.
+
+        Calls above the number run to their end.
+        """
+        assert self._nursery is not None
+        active = [worker for worker in self._workers if not worker.retired]
+        for _ in range(concurrency - len(active)):
+            worker = Worker()
+            self._workers.append(worker)
+            self._start(self._nursery, worker)
+        active.sort(key=lambda worker: worker.process_queue is None)  # those without work go first
+        for worker in active[concurrency:]:
+            worker.retired = True
+        self._idle.unpark_all()
 
     def counters_of(self, topic: str) -> Counters:
         """The counters of a topic."""
@@ -190,15 +226,19 @@ class ListenerService:
             self._waking = True
             self._idle.unpark()
 
-    async def _wait_work(self) -> None:
+    async def _wait_work(self, worker: Worker) -> bool:
+        """Wait until there is work; returns False when the worker has to end."""
         if self._line:
             await trio.lowlevel.checkpoint()
-        while not self._line:
+        while not self._line and not worker.retired:
             await self._idle.park()
             self._waking = False
+        if worker.retired and self._line:
+            self._wake_one()  # the wake-up may have been for another one
+        return not worker.retired
 
     async def _work(self, worker: Worker) -> None:
-        while True:
+        while not worker.retired:
             try:
                 with trio.CancelScope() as worker.scope:
                     await self._consume(worker)
@@ -208,9 +248,10 @@ class ListenerService:
                     raise
                 logger.debug("group %s: a cancelled listener failed", self._group, exc_info=True)
             await self._conclude(worker)
+        self._workers.remove(worker)
 
     async def _consume(self, worker: Worker) -> None:
-        """Take messages and call the listener until cancelled.
+        """Take messages and call the listener until cancelled, or retired.
 
         Every message passes here, so nothing is called that can be written out.
         """
@@ -221,7 +262,8 @@ class ListenerService:
         argument: ReceivedMessage | list[ReceivedMessage]
         while True:
             if streak >= STREAK or not line:
-                await self._wait_work()
+                if not await self._wait_work(worker):
+                    return
                 streak, slice_end = 0, now() + SLICE
                 continue
             process_queue = line.popleft()
@@ -235,8 +277,7 @@ class ListenerService:
             else:
                 messages = process_queue.take_batch(most)
                 argument = list(messages)  # the listener may change its own list
-            taken = len(messages)
-            streak += taken
+            streak += (taken := len(messages))
             if not in_order:
                 if process_queue.pending or process_queue.again:
                     line.append(process_queue)

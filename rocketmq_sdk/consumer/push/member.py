@@ -109,7 +109,7 @@ class PushMember(QueueMembership):
             self._rates,
             now,
             orderly=config.orderly,
-            concurrency=config.concurrency,
+            concurrency=lambda: self._service.concurrency,
             pops=dict if self._places is None else self._places.held,
         )
 
@@ -213,6 +213,10 @@ class PushMember(QueueMembership):
     def health(self) -> ConsumerHealth:
         """Whether the consumer is consuming and, if not, why."""
         return self._report.health()
+
+    def set_concurrency(self, concurrency: int) -> None:
+        """Change how many calls of the listener may run at the same time."""
+        self._service.resize(concurrency)
 
     def suspend(self) -> None:
         """Stop pulling and taking queues."""

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.queries import MessageQueries
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.statistics import SimpleStatistics
+    from rocketmq_sdk.model.queue import MessageQueue
 
 DEFAULT_BATCH: Final = 16
 MAX_BATCH: Final = 32
@@ -118,6 +119,16 @@ class SimpleConsumer(RunsOnce):
                 False, ("it is not running: use it inside its `async with` block",)
             )
         return self._member.health()
+
+    async def group_lag(self) -> dict[MessageQueue, int]:
+        """How many messages the whole group has not committed yet, by queue.
+
+        Of all queues of the subscribed topics, whoever owns
+        them; the masters are asked. Raises the error of a broker that cannot be asked,
+        and `ClosedError`.
+        """
+        self._member.check_running()
+        return await self._member.group_lag()
 
     # -- receiving
 

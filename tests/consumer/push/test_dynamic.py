@@ -4,6 +4,7 @@ topic, thresholds, members' numbers.
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -280,3 +281,63 @@ async def test_a_broker_that_asks_to_go_away_is_connected_anew_and_nothing_is_lo
         assert len(away) >= 1
         assert sum(committed(broker, "billing", "orders", 2)) == 60
     assert sorted(map(int, listener.bodies)) == list(range(60))
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_the_number_of_calls_at_a_time_changes_while_it_runs(
+    autojump_clock: MockClock, orderly: bool
+) -> None:
+    running, most, done = 0, 0, 0
+
+    async def listener(_message: ReceivedMessage) -> None:
+        nonlocal running, most, done
+        running += 1
+        most = max(most, running)
+        await trio.sleep(1)
+        running -= 1
+        done += 1
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 32)
+        async with billing(broker, listener, orderly=orderly, concurrency=4) as consumer:
+            await sender.send("orders", *map(str, range(64)), queues=32)
+            await until(lambda: running == 4, 5)
+            consumer.set_concurrency(16)
+            await until(lambda: running == 16, 5)
+            consumer.set_concurrency(1)
+            assert running == 16  # they run to their end
+            await until(lambda: running == 1, 5)
+            most = 0
+            await trio.sleep(5)
+            assert most == 1
+            consumer.set_concurrency(20)
+            await until(lambda: done == 64, 10)
+            consumer.set_concurrency(2)  # all are idle
+            consumer.set_concurrency(3)
+            most = 0
+            await sender.send("orders", *map(str, range(64)), queues=32)
+            await until(lambda: done == 128, 60)
+            assert most == 3
+            with pytest.raises(ConfigurationError, match="concurrency"):
+                consumer.set_concurrency(0)
+        with pytest.raises(ClosedError):
+            consumer.set_concurrency(2)
+
+
+async def test_changing_the_number_of_calls_again_and_again_forgets_no_message(
+    autojump_clock: MockClock, collector: Collector
+) -> None:
+    chance = random.Random(5)
+
+    async def listener(message: ReceivedMessage) -> None:
+        await trio.sleep(chance.choice([0, 0, 0.01, 0.1]))
+        await collector(message)
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 8)
+        async with billing(broker, listener, concurrency=3) as consumer:
+            for start in range(0, 600, 20):
+                await sender.send("orders", *map(str, range(start, start + 20)), queues=8)
+                consumer.set_concurrency(chance.randint(1, 9))
+                await trio.sleep(chance.choice([0, 0.05, 0.3]))
+            await until(lambda: len(collector.bodies) == 600, 60)
