@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
-    from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 
 _SAVE_INTERVAL_MS: Final = 10_000
 
@@ -37,13 +36,15 @@ class FilterPart(Part):
         """The SQL92 expressions that groups subscribe with."""
         self.subscriptions = SubscriptionFilters(self.expressions, core.config, core.clock)
         """Makes the filter of a subscription."""
-        self._store: MessageStore = core.store
-        self._calculate_bit_maps(config)
-        core.config.on_change.append(lambda _before, now: self._calculate_bit_maps(now))
+        self._store = core.store
+        if config.enable_calc_filter_bit_map:
+            core.store.calculate_bit_maps(self.expressions.bit_map)
+        core.config.on_change.append(self._config_changed)
 
-    def _calculate_bit_maps(self, config: BrokerConfig) -> None:
-        wanted = config.enable_calc_filter_bit_map
-        self._store.calculate_bit_maps(self.expressions.bit_map if wanted else None)
+    def _config_changed(self, before: BrokerConfig, now: BrokerConfig) -> None:
+        wanted = now.enable_calc_filter_bit_map
+        if wanted != before.enable_calc_filter_bit_map:
+            self._store.calculate_bit_maps(self.expressions.bit_map if wanted else None)
 
     def saved_tables(self) -> Iterable[SavedTable]:
         """The expressions."""
