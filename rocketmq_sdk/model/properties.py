@@ -61,6 +61,7 @@ INNER_MULTI_DISPATCH: Final = "INNER_MULTI_DISPATCH"
 INNER_MULTI_QUEUE_OFFSET: Final = "INNER_MULTI_QUEUE_OFFSET"
 BORN_HOST: Final = "__BORNHOST"
 BORN_TIMESTAMP: Final = "BORN_TIMESTAMP"
+LITE_TOPIC: Final = "__LITE_TOPIC"
 TRANSIENT_PREFIX: Final = "__RMQ.TRANSIENT."
 
 RESERVED_NAMES: Final = frozenset(
@@ -118,11 +119,12 @@ RESERVED_NAMES: Final = frozenset(
         "_SYS_MSG_PRIORITY_",
         "__BORNHOST",
         "__CRC32#",
+        "__LITE_TOPIC",
     }
 )
 """Names that users cannot set themselves.
 
-Follows `MessageConst.STRING_HASH_SET` of Apache RocketMQ 5.4.0.
+Follows `MessageConst.STRING_HASH_SET` of Apache RocketMQ 5.5.0.
 """
 
 _SEPARATOR: Final = "\x01"

@@ -27,7 +27,7 @@ PAGE = DOCS / "requests.md"
 _HEAD = """\
 # Requests
 
-Every request code of Apache RocketMQ 5.4.0 and what the embedded broker and its name server do with
+Every request code of Apache RocketMQ 5.5.0 and what the embedded broker and its name server do with
 it. This page is made from the rows of the requests in the code: `python -m tools.requests_page` in
 `tests/` writes it again, a test compares it, and another one asks both servers row by row.
 

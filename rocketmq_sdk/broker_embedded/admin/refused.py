@@ -15,6 +15,7 @@ _CONTAINER: Final = "belongs to broker containers; open one broker for each conf
 _ACTING: Final = "belongs to slaves that act as masters, which this broker does not do"
 _ROCKSDB: Final = "belongs to RocksDB; this broker keeps files in Apache's default format only"
 _ACCESS: Final = "belongs to access control, which this broker does not check"
+_LITE: Final = "belongs to lite topics, which this broker does not keep"
 _STATIC: Final = "belongs to static topics, which this broker does not keep"
 
 _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
@@ -51,6 +52,18 @@ _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
         RequestCode.AUTH_DELETE_ACL,
         RequestCode.AUTH_GET_ACL,
         RequestCode.AUTH_LIST_ACL,
+    ),
+    _LITE: (
+        RequestCode.POP_LITE_MESSAGE,
+        RequestCode.LITE_SUBSCRIPTION_CTL,
+        RequestCode.ACK_LITE_MESSAGE,
+        RequestCode.NOTIFY_UNSUBSCRIBE_LITE,
+        RequestCode.GET_BROKER_LITE_INFO,
+        RequestCode.GET_PARENT_TOPIC_INFO,
+        RequestCode.GET_LITE_TOPIC_INFO,
+        RequestCode.GET_LITE_CLIENT_INFO,
+        RequestCode.GET_LITE_GROUP_INFO,
+        RequestCode.TRIGGER_LITE_DISPATCH,
     ),
     _STATIC: (RequestCode.UPDATE_AND_CREATE_STATIC_TOPIC,),
 }

@@ -49,7 +49,7 @@ class PopPart(Part):
         self.state = PopState(core, timers)
         """What is lent to whom."""
         self._popper = PopProcessor(core, self.state, filters.subscriptions)
-        self._notifier = NotificationProcessor(core, self.state)
+        self._notifier = NotificationProcessor(core, self.state, filters.subscriptions)
         self._acks = AckProcessor(core, self.state)
         self._changes = ChangeInvisibleTimeProcessor(core, self.state)
         self.state.waiting = PopHolder(core.clock, self._popper.rerun)

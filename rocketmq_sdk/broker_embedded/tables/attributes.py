@@ -51,12 +51,18 @@ def _whole_number(low: int, high: int) -> Callable[[str], str | None]:
     return problem
 
 
+def _message_type(value: str) -> str | None:
+    if value == "LITE":
+        return "message.type=LITE asks for lite topics, which this broker does not keep"
+    return _one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")(
+        value
+    )
+
+
 TOPIC_ATTRIBUTES: Final[dict[str, AttributeKind]] = {
     QUEUE_TYPE: AttributeKind(_one_of("SimpleCQ", "BatchCQ"), False),
     CLEANUP_POLICY: AttributeKind(_one_of("DELETE", "COMPACTION"), False),
-    MESSAGE_TYPE: AttributeKind(
-        _one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"), True
-    ),
+    MESSAGE_TYPE: AttributeKind(_message_type, True),
     RESERVE_TIME: AttributeKind(_whole_number(-1, _LONG_MAX), True),
 }
 GROUP_ATTRIBUTES: Final[dict[str, AttributeKind]] = {

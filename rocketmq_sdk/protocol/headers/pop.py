@@ -270,6 +270,8 @@ class NotificationRequestHeader(TopicQueueRequestHeader):
     born_time: Long = 0
     order: bool = False
     attempt_id: str | None = None
+    exp_type: str | None = None
+    exp: str | None = limited(EXPRESSION, None)
 
 
 @attrs.define(kw_only=True)
