@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.timers.intake import STORED
 from rocketmq_sdk.broker_embedded.transactions.check import immunity_ms
-from rocketmq_sdk.broker_embedded.transactions.half_messages import committed, resumed
+from rocketmq_sdk.broker_embedded.transactions.half_messages import committed, renewed, resumed
 from rocketmq_sdk.broker_embedded.transactions.table import op_message
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import ConfigurationError, FieldError, ProtocolError
@@ -148,7 +148,11 @@ class TransactionProcessor:
         return Command.response(code, remark=remark)
 
     def resume(self, header: ResumeCheckHalfMessageRequestHeader) -> Command | Continuation:
-        """Turn a given-up message into a half message again; its checks begin anew."""
+        """Begin the checks of a half message anew.
+
+        One that was given up becomes a half message again; one that is open stays so.
+        One that is finished is refused, where Apache's broker would open it again.
+        """
         store = self._core.store
         try:
             _host, _port, physical_offset = parse_offset_id(header.msg_id or "")
@@ -168,15 +172,22 @@ class TransactionProcessor:
             message = None if record is None else decode_message(record, inflate=False)
         except ProtocolError:
             message = None
-        if message is None or message.topic != TRANSACTION_CHECK_MAX_TOPIC:
+        current = None if message is None else self._table.open_half(message)
+        if message is not None and message.topic == TRANSACTION_CHECK_MAX_TOPIC:
+            if current is not None:
+                return Command.response()
+            half = resumed(message)
+        elif message is not None and current is not None:
+            half = renewed(message, 0)
+        else:
             return Command.response(ResponseCode.SYSTEM_ERROR, remark=_NOT_RESUMED)
-        if self._table.open_half(message) is not None:
-            return Command.response()
-        half = resumed(message)
         result = self._core.store.put(half)
         if not result.ok:
             return Command.response(ResponseCode.SYSTEM_ERROR, remark=_NOT_RESUMED)
-        self._table.added(half.properties, half.body, result)
+        if current is None:
+            self._table.added(half.properties, half.body, result)
+        else:
+            self._table.add(current.key, result.queue_offset, result.physical_offset, result.size)
         return Command.response()
 
 

@@ -282,6 +282,27 @@ async def test_a_message_given_up_can_be_taken_up_again(autojump_clock: MockCloc
             nursery.cancel_scope.cancel()
 
 
+async def test_checks_of_an_open_message_begin_anew(autojump_clock: MockClock) -> None:
+    """Apache's broker puts it back; here it is not there twice then."""
+    files = FaultyFileSystem()
+    with trio.fail_after(3000):
+        async with open_on(files, transaction_check_max=2) as (broker, peer):
+            answer = await begun(peer, b"half", born_timestamp=now_ms(broker))
+            place = ResumeCheckHalfMessageRequestHeader(msg_id=answer.ext_fields["msgId"])
+            resume = Command.request(RequestCode.RESUME_CHECK_HALF_MESSAGE, place)
+            for _ in range(5):
+                await trio.sleep(40)
+                assert (await peer.ask(resume)).code == 0
+            assert bodies_in(broker, TRANSACTION_CHECK_MAX_TOPIC) == []
+            assert len(broker.parts.transactions.table) == 1
+        async with open_on(files) as (broker, peer):
+            assert len(broker.parts.transactions.table) == 1
+            assert (await ended(peer, answer, COMMIT)).code == 0
+            assert bodies_in(broker, "orders") == [b"half"]
+            assert (await peer.ask(resume)).code == 1
+            assert len(broker.parts.transactions.table) == 0
+
+
 async def test_the_progress_of_both_queues_moves_on(autojump_clock: MockClock) -> None:
     with trio.fail_after(300):
         async with open_broker() as (broker, peer):
