@@ -353,7 +353,7 @@ class EmbeddedBroker(RunsOnce):
             {int(row.code): handlers[int(row.code)] for row in rows if row.vip}, REFUSED_REMARKS
         )
         # In memory there is no write to join.
-        turn = store if store.files.write_through else None
+        turn = self.core.put_times.around(store if store.files.write_through else None)
         self.server = RemotingServer(
             self._dispatcher,
             on_close=self._channel_closed,

@@ -10,6 +10,7 @@ from rocketmq_sdk.broker_embedded.supervision import Supervisor
 from rocketmq_sdk.broker_embedded.tables.groups import GroupManager
 from rocketmq_sdk.broker_embedded.tables.offsets import FILE_NAME as OFFSETS_FILE
 from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
+from rocketmq_sdk.broker_embedded.tables.put_times import PutTimes
 from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
 from rocketmq_sdk.broker_embedded.tables.topics import TopicManager
 from rocketmq_sdk.remoting.budget import MemoryBudget
@@ -41,6 +42,7 @@ class Core:
         "groups",
         "memory",
         "offsets",
+        "put_times",
         "stats",
         "store",
         "store_host",
@@ -84,6 +86,8 @@ class Core:
         if not store.started_clean:
             self.offsets.limit(store.max_offset)
         self.stats = BrokerStats()
+        self.put_times = PutTimes(clock, self.stats)
+        """How long puts and gets take."""
         self.memory = MemoryBudget(current.connection_memory_limit)
         """What all connections hold."""
         self.supervisor = Supervisor(

@@ -29,7 +29,8 @@ from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.bodies.routes import decode_route
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.remoting.source import TcpChannelSource
-from support.broker import OWN, Peer, connect, open_broker, pull_request, send_request
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
+from support.broker import OWN, Peer, connect, open_broker, open_on, pull_request, send_request
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -354,6 +355,27 @@ async def test_leaving_by_an_exception_takes_at_most_two_seconds(
         async with EmbeddedBroker():
             pass
     assert trio.current_time() - begin <= 10.01
+
+
+async def test_a_name_server_that_does_not_answer_keeps_no_table_from_being_saved(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is committed while others are told is saved as well."""
+
+    async def endless(_self: object) -> None:
+        broker.core.offsets.commit("CG", "orders", 0, 7)
+        await trio.sleep_forever()
+
+    monkeypatch.setattr(
+        "rocketmq_sdk.broker_embedded.registration.service.RegistrationService.unregister", endless
+    )
+    files = FaultyFileSystem()
+    with trio.fail_after(60):
+        async with open_on(files) as (broker, _):
+            pass
+        monkeypatch.undo()
+        async with open_on(files) as (broker, _):
+            assert broker.core.offsets.query("CG", "orders", 0) == 7
 
 
 @pytest.mark.real_time

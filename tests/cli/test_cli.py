@@ -170,11 +170,14 @@ async def test_changed_settings_are_in_the_file_at_the_next_start(tmp_path: Path
     for size in (2000, 3000):
         broker = BrokerProcess(None, arguments=("--config", str(conf)))
         broker.start()
-        async with Admin(namesrv=broker.namesrv) as admin:
-            [master] = await admin.cluster.masters()
-            assert (await admin.cluster.settings(master.address))["maxMessageSize"] == str(size)
-            await admin.cluster.change_settings(master.address, {"maxMessageSize": "3000"})
-        assert broker.stop() == 0
+        try:
+            async with Admin(namesrv=broker.namesrv) as admin:
+                [master] = await admin.cluster.masters()
+                settings = await admin.cluster.settings(master.address)
+                assert settings["maxMessageSize"] == str(size)
+                await admin.cluster.change_settings(master.address, {"maxMessageSize": "3000"})
+        finally:
+            assert broker.stop() == 0
     assert conf.read_text() == "# ours\nmaxMessageSize=3000\n"
 
 

@@ -19,6 +19,7 @@ from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.messages import Arrival, PutStatus
 from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader, StoreReport
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify
+from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
 from rocketmq_sdk.broker_embedded.timers.messages import redirect_to_timer, slot_time_of
 from rocketmq_sdk.broker_embedded.timers.service import TimerService
 from rocketmq_sdk.errors import StoreError
@@ -71,7 +72,7 @@ class Life:
         try:
             async with self.store:
                 self.timers = TimerService(
-                    self.store, ConfigFile(self.files, "timermetrics"), self.clock
+                    self.store, ConfigFile(self.files, "timermetrics"), self.clock, BrokerStats()
                 )
                 self.timers.load()
                 self._see_what_is_there()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.request import Request, refuse
+from rocketmq_sdk.broker_embedded.tables.stats import NOT_COUNTED
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.bodies.progress import BrokerStatsData, BrokerStatsItem
 from rocketmq_sdk.protocol.command import Command
@@ -41,6 +42,10 @@ class CounterRequests:
         Counters are sampled every ten seconds.
         """
         found = self._stats.find(header.stats_name, header.stats_key)
+        if (reason := NOT_COUNTED.get(header.stats_name)) is not None:
+            return refuse(
+                ResponseCode.SYSTEM_ERROR, f"The stats <{header.stats_name}> not exist: {reason}"
+            )
         if found is None:
             return refuse(
                 ResponseCode.SYSTEM_ERROR,

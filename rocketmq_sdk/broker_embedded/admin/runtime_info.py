@@ -2,8 +2,7 @@
 
 Apache fills about a hundred keys. Here are those that mean something in this broker;
 the lengths of thread pool queues, which mqadmin and dashboards parse, are always 0,
-because requests are served as they are read. Left out are the latencies of puts and
-gets inside the broker, which it does not measure, and what belongs to Apache's own
+because requests are served as they are read. Left out is what belongs to Apache's own
 buffers.
 """
 
@@ -147,7 +146,10 @@ class RuntimeInfo:
             "msgGetTotalYesterdayMorning": yesterday.got,
             "msgGetTotalTodayMorning": today.got,
             "msgGetTotalTodayNow": totals.transferred,
+            # How long a put has been holding the lock; here none runs while this does.
             "pageCacheLockTimeMills": 0,
+            "dispatchMaxBuffer": 0,
+            **self._core.put_times.figures(),
         }
 
     def _rates(self, totals: Totals) -> dict[str, object]:

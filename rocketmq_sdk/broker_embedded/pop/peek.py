@@ -57,6 +57,8 @@ class PeekProcessor:
                 )
                 bodies.append(result.body)
                 count += result.count
+                if result.count:
+                    core.stats.got(header.topic, group, queue_id, result.count, result.size)
         code = ResponseCode.SUCCESS if count else ResponseCode.PULL_NOT_FOUND
         status = GetStatus.FOUND if count else GetStatus.NO_MESSAGE_IN_QUEUE
         return Command.response(

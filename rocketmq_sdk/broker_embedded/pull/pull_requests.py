@@ -65,6 +65,12 @@ class _Forbidden:
     SUBSCRIPTION: Final = 5
 
 
+def _code(status: GetStatus, offset: int) -> int:
+    if status not in _NOTHING:
+        return _CODES[status]
+    return ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
+
+
 class PullProcessor:
     """Reads queues for consumers."""
 
@@ -174,6 +180,8 @@ class PullProcessor:
     ) -> Callable[[], Awaitable[Command | None]]:
         """What is not in memory is read in a thread."""
 
+        times, began = self._core.put_times, self._core.clock.monotonic()
+
         async def read() -> Command | None:
             result = await self._store.get_cold(
                 header.topic,
@@ -183,6 +191,7 @@ class PullProcessor:
                 MAX_BYTES,
                 message_filter,
             )
+            times.get_over(began)
             return self._finish(
                 channel, request, header, topic, group, message_filter, result, first
             )
@@ -201,15 +210,7 @@ class PullProcessor:
         first: bool,
     ) -> Command | None:
         status = result.status
-        code: int
-        if status in _NOTHING:
-            code = (
-                ResponseCode.PULL_OFFSET_MOVED
-                if header.queue_offset
-                else ResponseCode.PULL_NOT_FOUND
-            )
-        else:
-            code = _CODES[status]
+        code = _code(status, header.queue_offset)
         if (
             first
             and header.sys_flag & PullSysFlag.COMMIT_OFFSET
@@ -229,7 +230,12 @@ class PullProcessor:
         code, next_offset, suggested = self._replication.directed(
             group, result, code, header.queue_offset
         )
-        if code == ResponseCode.PULL_NOT_FOUND and first and header.sys_flag & PullSysFlag.SUSPEND:
+        if (
+            code == ResponseCode.PULL_NOT_FOUND
+            and first
+            and header.sys_flag & PullSysFlag.SUSPEND
+            and status is not GetStatus.OFFSET_FOUND_NULL  # the next offset is known
+        ):
             return self._hold(channel, request, header, message_filter)
         if code == ResponseCode.SUCCESS:
             self._core.stats.got(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.core import FAQ
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatus
+from rocketmq_sdk.broker_embedded.tables.put_times import EVERY
 from rocketmq_sdk.broker_embedded.tables.topics import UNIT_FLAG, UNIT_SUBSCRIPTION_FLAG
 from rocketmq_sdk.broker_embedded.timers.intake import STORED, delay_level
 from rocketmq_sdk.codes import VERSION_RETRY_TIMES_IN_HEADER, ResponseCode
@@ -117,6 +118,7 @@ class SendProcessor:
         self._members = members
         self._registration = registration
         self._stats = core.stats
+        self._times = core.put_times
         self._checked: set[str] = set()
         self._ids = UniqueIdGenerator(core.store_host[:-4], 0, core.clock)
         self._host_hex = core.store_host.hex().upper()
@@ -248,8 +250,10 @@ class SendProcessor:
                 wish = str(message.queue_id)
         elif len(message.body) > self._max_body:
             return self._error(ResponseCode.MESSAGE_ILLEGAL, self._intake.illegal_remark())
-        else:
+        elif self._times.in_turn or self._stats.put_times & EVERY or self._core.store.needs_wait:
             result = self._put(message)
+        else:
+            result = self._times.measured(partial(self._put, message))
         return self._finish(channel, request, message, result, wish, unique, created)
 
     def _finish(
@@ -301,12 +305,19 @@ class SendProcessor:
             return self._later(response, message, result, registered)
         if not store.needs_wait or find(message.properties, WAIT) == "false":
             return response
-        store.when_durable(result, partial(self._answer_durable, channel, request, response))
+        began = self._times.start()
+        store.when_durable(result, partial(self._answer_durable, channel, request, response, began))
         return None
 
     def _answer_durable(
-        self, channel: Channel, request: Command, response: Command, status: PutStatus
+        self,
+        channel: Channel,
+        request: Command,
+        response: Command,
+        began: float,
+        status: PutStatus,
     ) -> None:
+        self._times.put_over(began)
         if status in STORED:
             response.code = STORED[status]
         else:
@@ -334,13 +345,15 @@ class SendProcessor:
         result: PutResult,
         registered: Callable[[], Awaitable[None]] | None,
     ) -> Callable[[], Awaitable[Command]]:
-        store = self._core.store
+        store, times = self._core.store, self._times
+        began = times.start() if store.needs_wait else 0.0
 
         async def answer() -> Command:
             if store.needs_wait:
                 status = await store.wait_durable(
                     result, wait_store_ok=find(message.properties, WAIT) != "false"
                 )
+                times.put_over(began)
                 if status not in STORED:
                     return self._error(*self._intake.failure(status))
                 response.code = STORED[status]

@@ -1,6 +1,6 @@
 """Counters by queue and group: total, last minute, hour and day.
 
-`BrokerStatsManager` of Apache RocketMQ 5.4.0. Every message is counted, hence plain
+`BrokerStatsManager` of Apache RocketMQ 5.5.0. Every message is counted, hence plain
 slots and one look-up. Windows cost nothing between reads: `tick` counts steps of ten
 seconds, and a sum samples its own past only when it is touched in a later step than
 before. That is exact, because nothing changed in between.
@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rocketmq_sdk.names import is_system_topic
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -22,6 +24,8 @@ HOUR: Final = 1
 DAY: Final = 2
 _STEPS: Final = (1, 60, 360)
 _POINTS: Final = (7, 7, 25)
+_Sample = tuple[int, int, int, int]
+"""A step, and the times, messages and bytes that were counted up to it."""
 
 
 class Window(NamedTuple):
@@ -57,7 +61,7 @@ class Counts:
         self.messages = 0
         self.bytes = 0
         self._tick = tick
-        self._samples: tuple[deque[tuple[int, int, int, int]], ...] = tuple(
+        self._samples: tuple[deque[_Sample], ...] = tuple(
             deque(((tick, 0, 0, 0),), maxlen=most) for most in _POINTS
         )
 
@@ -88,6 +92,33 @@ class Counts:
         times, messages, size = (new - old for new, old in zip(after, before, strict=True))
         return Window(times, messages, size, (end - begin) * TICK_SECONDS)
 
+    def join(self, other: Counts, tick: int) -> None:
+        """Become the sum of both, as if one counter had counted all."""
+        for counts in (self, other):
+            if tick != counts._tick:
+                counts._catch_up(tick)
+        self.times += other.times
+        self.messages += other.messages
+        self.bytes += other.bytes
+        self._samples = tuple(
+            deque(_sums(mine, theirs), maxlen=mine.maxlen)
+            for mine, theirs in zip(self._samples, other._samples, strict=True)
+        )
+
+
+def _sums(mine: Iterable[_Sample], theirs: Iterable[_Sample]) -> Iterator[_Sample]:
+    """The samples of two counters added up.
+
+    Between its samples a counter has the value of the one before, and 0 before the
+    first.
+    """
+    series = [{at: counts for at, *counts in samples} for samples in (mine, theirs)]
+    values = [[0, 0, 0], [0, 0, 0]]
+    for at in sorted(series[0].keys() | series[1].keys()):
+        values = [known.get(at, value) for known, value in zip(series, values, strict=True)]
+        times, messages, size = (sum(pair) for pair in zip(*values, strict=True))
+        yield at, times, messages, size
+
 
 class DayStart(NamedTuple):
     """Messages put and got since the start, when a day began."""
@@ -105,6 +136,15 @@ class GroupAction(IntEnum):
     SEND_BACK = 0
     ACKNOWLEDGE = 1
     CHECK_OUT = 2
+
+
+class _Total(IntEnum):
+    """What a sum over the whole broker counts."""
+
+    PUT = 0
+    GET = 1
+    ACKNOWLEDGE = 2
+    CHECK = 3
 
 
 class GroupCounts:
@@ -140,6 +180,7 @@ class BrokerStats:
 
     __slots__ = (
         "_day",
+        "_gone",
         "_topics",
         "dead_letters",
         "groups",
@@ -164,6 +205,12 @@ class BrokerStats:
         self.pull_missed = 0
         self.dead_letters = 0
         self._topics: dict[str, dict[int, Counts]] = {}
+        self._gone: dict[tuple[_Total, bool], Counts] = {}
+        """What was counted for topics and groups that were deleted.
+
+        Sums of the broker go on with it; the second member of a key says whether it is
+        of system topics.
+        """
         self.groups: dict[tuple[str, str], GroupCounts] = {}
 
     def advance(self, day: int) -> None:
@@ -214,23 +261,36 @@ class BrokerStats:
     @property
     def put_bytes(self) -> int:
         """Bytes of all records that were put."""
-        return sum(counts.bytes for queues in self._topics.values() for counts in queues.values())
+        return sum(counts.bytes for counts in self._total(_Total.PUT))
 
     @property
     def got_messages(self) -> int:
         """Messages that all groups got."""
-        return sum(counts.messages for counts in self.groups.values())
+        return sum(counts.messages for counts in self._total(_Total.GET))
 
     def remove_topic(self, topic: str) -> None:
-        """Forget a topic that was deleted."""
-        self._topics.pop(topic, None)
+        """Forget a topic that was deleted; the broker's own sums keep it."""
+        for counts in self._topics.pop(topic, _NOTHING).values():
+            self._bury(_Total.PUT, topic, counts)
         for key in [key for key in self.groups if key[0] == topic]:
-            del self.groups[key]
+            self._bury_group(key)
 
     def remove_group(self, group: str) -> None:
-        """Forget a group that was deleted."""
+        """Forget a group that was deleted; the broker's own sums keep it."""
         for key in [key for key in self.groups if key[1] == group]:
-            del self.groups[key]
+            self._bury_group(key)
+
+    def _bury_group(self, key: tuple[str, str]) -> None:
+        gone = self.groups.pop(key)
+        for counts in gone.queues.values():
+            self._bury(_Total.GET, key[0], counts)
+        for action, total in _TOTALS.items():
+            if action in gone.actions:
+                self._bury(total, key[0], gone.actions[action])
+
+    def _bury(self, total: _Total, topic: str, counts: Counts) -> None:
+        grave = self._gone.setdefault((total, is_system_topic(topic)), Counts(self.tick))
+        grave.join(counts, self.tick)
 
     # --- looking
 
@@ -293,22 +353,27 @@ class BrokerStats:
 
         return select
 
-    def _all_groups(self, action: GroupAction) -> Iterator[Counts]:
-        for counts in self.groups.values():
-            found = counts.actions.get(action)
-            if found is not None:
-                yield found
-
-    def _all_puts(self, _cluster: str) -> Iterator[Counts]:
-        for queues in self._topics.values():
-            yield from queues.values()
-
-    def _all_gets(self, _cluster: str) -> Iterator[Counts]:
-        for counts in self.groups.values():
-            yield from counts.queues.values()
+    def _total(self, total: _Total, *, system: bool = True) -> Iterator[Counts]:
+        """All counters of one kind, `system` topics among them or not."""
+        if total is _Total.PUT:
+            for topic, queues in self._topics.items():
+                if system or not is_system_topic(topic):
+                    yield from queues.values()
+        for (topic, _group), counts in self.groups.items():
+            if not system and is_system_topic(topic):
+                continue
+            if total is _Total.GET:
+                yield from counts.queues.values()
+            for action, meant in _TOTALS.items():
+                if meant is total and action in counts.actions:
+                    yield counts.actions[action]
+        for (kind, of_system), gone in self._gone.items():
+            if kind is total and (system or not of_system):
+                yield gone
 
 
 _NOTHING: Final[dict[int, Counts]] = {}
+_TOTALS: Final = {GroupAction.ACKNOWLEDGE: _Total.ACKNOWLEDGE, GroupAction.CHECK_OUT: _Total.CHECK}
 _Select = Callable[[BrokerStats, str], Iterable[Counts]]
 _ITEMS: Final[Mapping[str, tuple[_Select, str]]] = {
     "TOPIC_PUT_NUMS": (BrokerStats._of_topic, "messages"),
@@ -331,15 +396,60 @@ _ITEMS: Final[Mapping[str, tuple[_Select, str]]] = {
         lambda stats, key: stats._one_of_group(GroupAction.CHECK_OUT)(key),
         "messages",
     ),
-    "BROKER_PUT_NUMS": (BrokerStats._all_puts, "messages"),
-    "BROKER_GET_NUMS": (BrokerStats._all_gets, "messages"),
-    "BROKER_ACK_NUMS": (lambda stats, _key: stats._all_groups(GroupAction.ACKNOWLEDGE), "messages"),
-    "BROKER_CK_NUMS": (lambda stats, _key: stats._all_groups(GroupAction.CHECK_OUT), "messages"),
+    "BROKER_PUT_NUMS": (lambda stats, _key: stats._total(_Total.PUT), "messages"),
+    "BROKER_GET_NUMS": (lambda stats, _key: stats._total(_Total.GET), "messages"),
+    "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC": (
+        lambda stats, _key: stats._total(_Total.PUT, system=False),
+        "messages",
+    ),
+    "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC": (
+        lambda stats, _key: stats._total(_Total.GET, system=False),
+        "messages",
+    ),
+    "BROKER_ACK_NUMS": (lambda stats, _key: stats._total(_Total.ACKNOWLEDGE), "messages"),
+    "BROKER_CK_NUMS": (lambda stats, _key: stats._total(_Total.CHECK), "messages"),
 }
-"""The counters of Apache's items by name, and the member that each means.
-
-Latencies and commercial items are not counted.
-"""
+"""The counters of Apache's items by name, and the member that each means."""
+NOT_COUNTED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        (
+            "GROUP_GET_LATENCY",
+            "TOPIC_PUT_LATENCY",
+            "CONSUMER_REGISTER_TIME",
+            "PRODUCER_REGISTER_TIME",
+        ),
+        "times are measured for the whole broker and shown by its runtime information",
+    ),
+    **dict.fromkeys(
+        (
+            "DLQ_PUT_NUMS",
+            "GROUP_GET_FROM_DISK_NUMS",
+            "GROUP_GET_FROM_DISK_SIZE",
+            "BROKER_GET_FROM_DISK_NUMS",
+            "BROKER_GET_FROM_DISK_SIZE",
+        ),
+        "Apache's broker names it and never counts it either",
+    ),
+    **dict.fromkeys(
+        ("GROUP_GET_FALL_SIZE", "GROUP_GET_FALL_TIME"),
+        "Apache's broker writes it to its log only; consumer progress shows the same",
+    ),
+    **dict.fromkeys(
+        (
+            "COMMERCIAL_SEND_TIMES",
+            "COMMERCIAL_SNDBCK_TIMES",
+            "COMMERCIAL_RCV_TIMES",
+            "COMMERCIAL_RCV_EPOLLS",
+            "COMMERCIAL_SEND_SIZE",
+            "COMMERCIAL_RCV_SIZE",
+            "COMMERCIAL_PERM_FAILURES",
+            "SNDBCK2DLQ_TIMES",
+        ),
+        "it is kept by the owner of an account, which clients of a service name",
+    ),
+    "CHANNEL_ACTIVITY": "connections are listed by consumerConnection and producerConnection",
+}
+"""Items of Apache's that are not counted, and why; asking for one says so."""
 
 
 def _number(text: str) -> int:

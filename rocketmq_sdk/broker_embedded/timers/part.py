@@ -41,10 +41,13 @@ class TimerPart(Part):
             ConfigFile(files, schedule.FILE_NAME),
             levels,
             core.clock,
+            core.stats,
             version_step=config.delay_offset_update_version_step,
         )
         """Delay levels."""
-        self.service = TimerService(core.store, ConfigFile(files, metrics.FILE_NAME), core.clock)
+        self.service = TimerService(
+            core.store, ConfigFile(files, metrics.FILE_NAME), core.clock, core.stats
+        )
         """Timers for any moment."""
         self.intake = Intake(core.store, core.config, levels, self.service.timers, core.clock)
         self._recall = RecallProcessor(core, self.intake)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.following.follower import Followed
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.broker_embedded.store.messages import Arrival, PutResult
+    from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.model.delay_levels import DelayLevels
     from rocketmq_sdk.model.message import ReceivedMessage
@@ -73,6 +74,7 @@ class ScheduleService:
         "_levels",
         "_offsets",
         "_sleeping_until",
+        "_stats",
         "_store",
         "_tries",
         "_version_step",
@@ -89,6 +91,7 @@ class ScheduleService:
         config_file: ConfigFile,
         levels: DelayLevels,
         clock: Clock,
+        stats: BrokerStats,
         *,
         version_step: int = 200,
     ) -> None:
@@ -96,6 +99,7 @@ class ScheduleService:
         self._file = config_file
         self._levels = levels
         self._clock = clock
+        self._stats = stats
         self._version_step = max(1, version_step)
         self._offsets: dict[int, int] = {}
         self._due: list[tuple[int, int]] = []
@@ -333,6 +337,8 @@ class ScheduleService:
         result = self._store.put(message)
         if result.status in _FOREVER:
             return f"it cannot be put into {message.topic} ({result.status.name})", None
+        if result.ok:
+            self._stats.put(message.topic, message.queue_id, result.count, result.size)
         return None, result
 
 

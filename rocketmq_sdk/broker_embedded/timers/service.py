@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.following.follower import Followed
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.broker_embedded.store.messages import Arrival
+    from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
     from rocketmq_sdk.broker_embedded.timers.checkpoint import TimerCheckpoint
     from rocketmq_sdk.broker_embedded.timers.reading import Found
     from rocketmq_sdk.broker_embedded.timers.record import TimerRecord
@@ -64,11 +65,14 @@ class TimerService:
     Add `on_arrival` to the store's list of listeners; run `run` in a task.
     """
 
-    def __init__(self, store: MessageStore, metrics_file: ConfigFile, clock: Clock) -> None:
+    def __init__(
+        self, store: MessageStore, metrics_file: ConfigFile, clock: Clock, stats: BrokerStats
+    ) -> None:
         config = store.config
         self._store = store
         self._metrics_file = metrics_file
         self._clock = clock
+        self._stats = stats
         self.timers = TimerStore(store, clock)
         self._flush_seconds = config.timer_flush_interval_ms / 1000
         self._enqueues = not config.timer_stop_enqueue
@@ -447,6 +451,7 @@ class TimerService:
             result = self._store.put(message)
         if result.ok:
             self._refused = False
+            self._stats.put(message.topic, message.queue_id, result.count, result.size)
             return True
         if result.status in _FOREVER:
             logger.error(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rocketmq_sdk.broker_embedded.tables.stats import GroupAction
+from rocketmq_sdk.codes import RequestCode
 from support.broker import open_broker
 from support.popping import Popper, make_topic
 
@@ -51,3 +52,12 @@ async def test_acks_in_order_are_counted(autojump_clock: MockClock) -> None:
         for handle in (await popper.pop()).handles:
             await popper.ack(handle)
         assert counted(broker, GroupAction.ACKNOWLEDGE) == 2
+
+
+async def test_peeks_count_as_gets(autojump_clock: MockClock) -> None:
+    async with open_broker() as (broker, peer):
+        await make_topic(peer, "T", 1)
+        await peer.send("T", b"x")
+        fields = {"consumerGroup": "PopGroup", "topic": "T", "queueId": 0, "maxMsgNums": 8}
+        assert (await peer.ask(RequestCode.PEEK_MESSAGE, **fields)).code == 0
+        assert broker.core.stats.groups["T", "PopGroup"].messages == 1

@@ -9,6 +9,7 @@ import trio.testing
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.filter.message_filters import TagFilter
+from rocketmq_sdk.broker_embedded.store.messages import GetResult, GetStatus
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.model.enums import MessageModel
 from rocketmq_sdk.names import java_hash
@@ -297,3 +298,31 @@ async def test_cold_messages_are_read_outside_of_the_loop(
             await peer.send("orders", b"new")
             answer = await call.wait()
             assert [message.body for message in decode_messages(answer.body)] == [b"new"]
+
+
+async def test_a_gap_in_a_queue_is_told_at_once(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache's broker looks again after five seconds; there is nothing to wait for."""
+    gap = GetResult(GetStatus.OFFSET_FOUND_NULL, 300_000, 0, 300_001)
+    with trio.fail_after(60):
+        async with open_broker() as (broker, peer):
+            await peer.send("orders", b"x")
+            monkeypatch.setattr(broker.parts.pull._pulls, "_store", StoreWithGap(gap))
+            begin = trio.current_time()
+            answer = await peer.ask(pull_request("orders", 0, hold=15))
+            assert (answer.code, answer.ext_fields["nextBeginOffset"]) == (19, "300000")
+            assert trio.current_time() - begin < 0.1
+
+
+class StoreWithGap:
+    """Finds nothing where there should be something."""
+
+    def __init__(self, gap: GetResult) -> None:
+        self._gap = gap
+
+    def is_cold(self, _topic: str, _queue_id: int, _offset: int) -> bool:
+        return False
+
+    def get(self, *_arguments: object) -> GetResult:
+        return self._gap

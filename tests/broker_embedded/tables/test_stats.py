@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -9,6 +10,7 @@ from rocketmq_sdk.broker_embedded.tables.stats import (
     DAY,
     HOUR,
     MINUTE,
+    NOT_COUNTED,
     BrokerStats,
     Counts,
     DayStart,
@@ -109,3 +111,91 @@ def test_totals_of_mornings() -> None:
     assert stats.mornings == (DayStart(0, 0), DayStart(2, 0))
     stats.advance(9)
     assert stats.mornings == (DayStart(2, 0), DayStart(4, 1))
+
+
+NAMES = """
+    QUEUE_PUT_NUMS QUEUE_PUT_SIZE QUEUE_GET_NUMS QUEUE_GET_SIZE TOPIC_PUT_NUMS TOPIC_PUT_SIZE
+    GROUP_GET_NUMS GROUP_GET_SIZE GROUP_ACK_NUMS GROUP_CK_NUMS GROUP_GET_LATENCY
+    TOPIC_PUT_LATENCY SNDBCK_PUT_NUMS DLQ_PUT_NUMS BROKER_PUT_NUMS BROKER_GET_NUMS
+    BROKER_ACK_NUMS BROKER_CK_NUMS BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC
+    BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC GROUP_GET_FROM_DISK_NUMS GROUP_GET_FROM_DISK_SIZE
+    BROKER_GET_FROM_DISK_NUMS BROKER_GET_FROM_DISK_SIZE SNDBCK2DLQ_TIMES COMMERCIAL_SEND_TIMES
+    COMMERCIAL_SNDBCK_TIMES COMMERCIAL_RCV_TIMES COMMERCIAL_RCV_EPOLLS COMMERCIAL_SEND_SIZE
+    COMMERCIAL_RCV_SIZE COMMERCIAL_PERM_FAILURES CONSUMER_REGISTER_TIME PRODUCER_REGISTER_TIME
+    CHANNEL_ACTIVITY GROUP_GET_FALL_SIZE GROUP_GET_FALL_TIME
+"""
+"""`Stats` and `BrokerStatsManager` of Apache RocketMQ 5.5.0."""
+KEYS = {"TOPIC": "T", "QUEUE_PUT": "T@0", "QUEUE_GET": "T@0@g", "GROUP": "T@g", "SNDBCK": "T@g"}
+
+
+@pytest.mark.parametrize("name", NAMES.split())
+def test_each_item_of_apache_is_counted_or_says_why_not(name: str) -> None:
+    stats = BrokerStats()
+    stats.put("T", 0, 2, 20)
+    stats.got("T", "g", 0, 5, 50)
+    stats.sent_back("T", "g")
+    stats.acknowledged("T", "g", 7)
+    stats.checkpoint("T", "g")
+    stats.advance(1)
+    key = next((key for begin, key in KEYS.items() if name.startswith(begin)), "DefaultCluster")
+    found = stats.find(name, key)
+    if name in NOT_COUNTED:
+        assert found is None
+    else:
+        assert found is not None
+        assert found[0].messages > 0
+
+
+def test_system_topics_are_counted_apart() -> None:
+    stats = BrokerStats()
+    stats.put("T", 0, 2, 20)
+    stats.put("SCHEDULE_TOPIC_XXXX", 3, 5, 50)
+    stats.got("T", "g", 0, 2, 20)
+    stats.got("SCHEDULE_TOPIC_XXXX", "g", 0, 5, 50)
+    stats.remove_topic("SCHEDULE_TOPIC_XXXX")
+    stats.advance(1)
+    for what in ("PUT", "GET"):
+        for name, count in ((f"BROKER_{what}_NUMS", 7), (f"BROKER_{what}_NUMS_WITHOUT_SYSTEM", 2)):
+            found = stats.find(name + ("_TOPIC" if "WITHOUT" in name else ""), "DefaultCluster")
+            assert found is not None
+            assert found[0].messages == count
+
+
+def test_sums_of_the_broker_outlive_topics_and_groups() -> None:
+    """They would go back otherwise, and rates would be negative."""
+    stats = BrokerStats()
+    for topic, group in (("T", "g"), ("U", "h"), ("V", "g")):
+        stats.put(topic, 0, 2, 20)
+        stats.got(topic, group, 0, 2, 20)
+        stats.acknowledged(topic, group, 3)
+        stats.checkpoint(topic, group, 4)
+    before = (stats.put_bytes, stats.got_messages)
+    stats.remove_topic("T")
+    stats.remove_group("h")
+    assert (stats.put_bytes, stats.got_messages) == before == (60, 6)
+    stats.advance(1)
+    for name, count in (("PUT", 6), ("GET", 6), ("ACK", 9), ("CK", 12)):
+        found = stats.find(f"BROKER_{name}_NUMS", "DefaultCluster")
+        assert found is not None
+        assert found[0].messages == count
+    assert stats.find("TOPIC_PUT_NUMS", "T") is None
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 90), st.integers(1, 9), st.booleans()), max_size=12),
+    st.integers(0, 400),
+    st.integers(0, 400),
+)
+@settings(deadline=None)
+def test_joined_counters_are_one_that_counted_all(
+    calls: list[tuple[int, int, bool]], pause: int, end: int
+) -> None:
+    first, second, whole, tick = Counts(0), Counts(0), Counts(0), 0
+    for wait, messages, other in calls:
+        tick += wait
+        (second if other else first).add(tick, messages, messages)
+        whole.add(tick, messages, messages)
+    tick += pause
+    first.join(second, tick)
+    for which in (MINUTE, HOUR, DAY):
+        assert first.window(which, tick + end) == whole.window(which, tick + end)

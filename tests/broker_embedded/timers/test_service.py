@@ -14,7 +14,7 @@ from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutResul
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.names import TIMER_TOPIC
-from support.broker import send_request
+from support.broker import open_broker, send_request
 from support.timers import open_watched
 
 if TYPE_CHECKING:
@@ -222,3 +222,15 @@ async def test_pending_timers_outlive_a_restart(autojump_clock: MockClock) -> No
             [came] = deliveries.times
             assert due <= came <= due + 1001
             assert [message.body for message in await peer.pull("orders")] == [b"soon", b"later"]
+
+
+@pytest.mark.parametrize("delay", ["DELAY\x011\x02", "TIMER_DELAY_MS\x012000\x02"])
+async def test_deliveries_are_counted(delay: str, autojump_clock: MockClock) -> None:
+    with trio.fail_after(600):
+        async with open_broker() as (broker, peer):
+            await peer.send("orders", b"x", properties=delay)
+            await trio.sleep(30)
+            broker.core.stats.advance(1)
+            found = broker.core.stats.find("TOPIC_PUT_NUMS", "orders")
+            assert found is not None
+            assert found[0].messages == 1
