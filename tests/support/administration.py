@@ -24,6 +24,7 @@ from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSyst
 from rocketmq_sdk.broker_embedded.supervision import Supervisor
 from rocketmq_sdk.broker_embedded.tables.groups import GroupManager
 from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
+from rocketmq_sdk.broker_embedded.tables.put_times import PutTimes
 from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
 from rocketmq_sdk.broker_embedded.tables.topics import TopicManager
 from rocketmq_sdk.codes import RequestCode
@@ -183,6 +184,7 @@ class Scene:
         )
         core.offsets.load()
         core.stats = BrokerStats()
+        core.put_times = PutTimes(self.clock, core.stats)
         core.memory = MemoryBudget(1 << 28)
         core.boot_ms = self.clock.time_ms
         core.supervisor = Supervisor(self.clock, lambda: None)

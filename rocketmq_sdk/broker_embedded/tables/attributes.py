@@ -51,12 +51,16 @@ def _whole_number(low: int, high: int) -> Callable[[str], str | None]:
     return problem
 
 
+_TYPE_OF_MESSAGES: Final = _one_of(
+    "UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED"
+)
+
+
 def _message_type(value: str) -> str | None:
-    if value == "LITE":
-        return "message.type=LITE asks for lite topics, which this broker does not keep"
-    return _one_of("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "MIXED")(
-        value
-    )
+    problem = _TYPE_OF_MESSAGES(value)
+    if problem is None or value != "LITE":
+        return problem
+    return f"{problem}; LITE asks for lite topics, which this broker does not keep"
 
 
 TOPIC_ATTRIBUTES: Final[dict[str, AttributeKind]] = {
