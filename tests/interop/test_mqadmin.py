@@ -140,7 +140,7 @@ BROKER = [
     Step(
         "brokerStatus -b {broker}",
         common=True,
-        drop="(?i)tps|time|ratio|total|runtime|Offset|remain|size|earliest|version",
+        drop="(?i)tps|time|latency|ratio|total|runtime|Offset|remain|size|earliest|version",
         again=True,
     ),
     Step("clusterList", mask=r"\d+\.\d+(\(\S+\))?|V5_\d_0", again=True, reason=MOMENT),
