@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rocketmq_sdk.broker_embedded.request import SETTINGS, Cost, Request, Writes, refuse
 from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties, write_properties
 from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.admin import GetBrokerConfigResponseHeader
 
@@ -74,8 +75,9 @@ class SettingRequests:
         )
 
     def _shown(self) -> dict[str, str]:
-        """All settings, `namesrvAddr` with the own name server among them."""
+        """All settings, with the port in use and the own name server among them."""
         shown = self._core.config.current.export()
+        shown["listenPort"] = str(split_address(self._core.address())[1])
         if servers := self._registration.service.name_servers:
             shown["namesrvAddr"] = ";".join(servers)
         return dict(sorted(shown.items()))

@@ -26,7 +26,7 @@ class LiveBroker:
 
     @property
     def due_ms(self) -> int:
-        """When the broker expires without a new sign of life; monotonic milliseconds."""
+        """When it expires without a new sign of life; monotonic milliseconds."""
         return self.last_update_ms + self.heartbeat_timeout_ms
 
 

@@ -215,6 +215,7 @@ async def test_texts_that_break_lines_are_refused() -> None:
 async def test_name_servers_are_shown() -> None:
     async with open_broker(listen=0, namesrv_listen=0) as (broker, peer):
         assert (await shown(peer))["namesrvAddr"] == broker.namesrv_address
+        assert (await shown(peer))["listenPort"] == (broker.address or "").rpartition(":")[2]
         async with trio.open_nursery() as nursery:
             namesrv = await connect(broker, nursery, namesrv=True)
             answer = await namesrv.ask(RequestCode.GET_NAMESRV_CONFIG)
