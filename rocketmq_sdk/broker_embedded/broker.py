@@ -347,7 +347,8 @@ class EmbeddedBroker(RunsOnce):
 
     def _make_servers(self) -> None:
         store, rows, slave = self.core.store, self.requests, self.config.is_slave
-        handlers = handlers_of(rows, slave=slave)
+        handlers = handlers_of(rows, slave=slave, answers=self.core.unwritten)
+        self.core.unwritten.after.append(self.parts.registration.service.waiting)
         self._dispatcher = Dispatcher(handlers, REFUSED_REMARKS)
         of_vip = Dispatcher(
             {int(row.code): handlers[int(row.code)] for row in rows if row.vip}, REFUSED_REMARKS
@@ -387,7 +388,10 @@ class EmbeddedBroker(RunsOnce):
     async def _start(self, nursery: trio.Nursery) -> None:
         registration = self.parts.registration.service
         registration.register_own()
-        services = [service for part in self.parts for service in part.services()]
+        services = [
+            *self.core.services(),
+            *(service for part in self.parts for service in part.services()),
+        ]
         services.append(Service("housekeeping", Housekeeping(self.core, self._tables).run))
         services.append(Service("name server", self.namesrv.run))
         for service in services:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.part import SavedTable
+from rocketmq_sdk.broker_embedded.part import SavedTable, Service
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.supervision import Supervisor
 from rocketmq_sdk.broker_embedded.tables.groups import GroupManager
@@ -13,6 +13,7 @@ from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
 from rocketmq_sdk.broker_embedded.tables.put_times import PutTimes
 from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
 from rocketmq_sdk.broker_embedded.tables.topics import TopicManager
+from rocketmq_sdk.broker_embedded.tables.unwritten import Unwritten
 from rocketmq_sdk.remoting.budget import MemoryBudget
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class Core:
         "supervisor",
         "topic_deleted",
         "topics",
+        "unwritten",
     )
 
     def __init__(
@@ -74,9 +76,17 @@ class Core:
         self.address = address
         self.boot_ms = clock.now_ms()
         """When the broker was opened; epoch milliseconds."""
-        self.topics = TopicManager(ConfigFile(store.files, "topics.json"), config, clock)
+        self.unwritten = Unwritten()
+        """What of topics and groups is not in their files yet."""
+        self.topics = TopicManager(
+            ConfigFile(store.files, "topics.json"), config, clock, unwritten=self.unwritten
+        )
         store.ask_for_batch_topics(self.topics.has_batch_queues)
-        self.groups = GroupManager(ConfigFile(store.files, "subscriptionGroup.json"), config, clock)
+        self.groups = GroupManager(
+            ConfigFile(store.files, "subscriptionGroup.json"), config, clock, self.unwritten
+        )
+        self.unwritten.watch(self.topics)
+        self.unwritten.watch(self.groups)
         self.offsets = ConsumerOffsetManager(
             ConfigFile(store.files, OFFSETS_FILE),
             clock,
@@ -104,10 +114,21 @@ class Core:
         self.store.configure_retention(now.store)
         self.memory.limit = now.connection_memory_limit
 
+    def services(self) -> tuple[Service, ...]:
+        """Writing topics and groups beside the loop, where there is a disk."""
+        if not self.store.files.write_through:
+            return ()
+        return (
+            Service("table of topics", self.topics.run),
+            Service("table of consumer groups", self.groups.run),
+        )
+
     def saved_tables(self) -> tuple[SavedTable, ...]:
         """The offsets of all groups; topics and groups are written when they change."""
         config = self.config
         return (
+            SavedTable("topics", None, self.topics.save),
+            SavedTable("consumer groups", None, self.groups.save),
             SavedTable(
                 "consumer offsets",
                 lambda: config.current.flush_consumer_offset_interval,

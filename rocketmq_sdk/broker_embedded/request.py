@@ -10,7 +10,7 @@ of slaves, fast failure and the page `docs/requests.md` are made from the rows.
 from __future__ import annotations
 
 from enum import Enum, Flag, auto
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import trio
 
@@ -27,6 +27,25 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Channel, Handler
 
     Answer = Command | Callable[[], Awaitable[Command | None]] | None
+
+
+class Answers(Protocol):
+    """Holds answers back that depend on what is not written yet."""
+
+    touched: bool
+    """Whether the handler that ran last depends on something unwritten."""
+
+    def hold(self, answer: Answer, /) -> Answer:
+        """The answer, after what is unwritten now is written."""
+        ...
+
+
+class _NothingUnwritten:
+    touched = False
+
+    def hold(self, answer: Answer, /) -> Answer:
+        return answer
+
 
 KIBIBYTE: Final = 1024
 BODY: Final = 1024 * KIBIBYTE
@@ -145,15 +164,15 @@ class Refusal(NamedTuple):
         return f" request type {int(self.code)} not supported: {self.code.name} {self.reason}"
 
 
-def handler_of(row: Request, one_at_a_time: trio.CapacityLimiter) -> Handler:
+def handler_of(row: Request, answers: Answers, one_at_a_time: trio.CapacityLimiter) -> Handler:
     """The handler of a row: admits and decodes what the row names, then serves.
 
     Large bodies are decoded one at a time: their objects take many times their bytes.
     """
-    return _raw(row) if row.raw else _decoded(row, one_at_a_time)
+    return _raw(row, answers) if row.raw else _decoded(row, answers, one_at_a_time)
 
 
-def _raw(row: Request) -> Handler:
+def _raw(row: Request, answers: Answers) -> Handler:
     serve, header, most = row.serve, row.header, row.body_limit
     if header is None:
 
@@ -171,12 +190,13 @@ def _raw(row: Request) -> Handler:
             check_part(decode(command.ext_fields))
         if len(command.body) > most:
             check_body_size(command, most)
-        return serve(channel, command)
+        answer = serve(channel, command)
+        return answers.hold(answer) if answers.touched else answer
 
     return admitted
 
 
-def _decoded(row: Request, one_at_a_time: trio.CapacityLimiter) -> Handler:
+def _decoded(row: Request, answers: Answers, one_at_a_time: trio.CapacityLimiter) -> Handler:
     serve, header, body, read = row.serve, row.header, row.body, row.read_body
     most, connection = row.body_limit, row.connection
 
@@ -199,25 +219,34 @@ def _decoded(row: Request, one_at_a_time: trio.CapacityLimiter) -> Handler:
             check_body_size(command, most)
         if size > _AT_ONCE and (body is not None or read is not None):
             return lambda: later(channel, command)
-        decoded = arguments(command)
-        return serve(channel, command, *decoded) if connection else serve(*decoded)
+        return serve_decoded(channel, command, arguments(command))
+
+    def serve_decoded(channel: Channel, command: Command, decoded: list[object]) -> Answer:
+        answer = serve(channel, command, *decoded) if connection else serve(*decoded)
+        return answers.hold(answer) if answers.touched else answer
 
     async def later(channel: Channel, command: Command) -> Command | None:
         async with one_at_a_time:
             decoded = await trio.to_thread.run_sync(arguments, command)
-        answer = serve(channel, command, *decoded) if connection else serve(*decoded)
+        answer = serve_decoded(channel, command, decoded)
         return answer if answer is None or isinstance(answer, Command) else await answer()
 
     return admitted
 
 
-def handlers_of(rows: Iterable[Request], *, slave: bool = False) -> dict[int, Handler]:
-    """The handlers of all rows by code, for a master or for a slave."""
+def handlers_of(
+    rows: Iterable[Request], *, slave: bool = False, answers: Answers | None = None
+) -> dict[int, Handler]:
+    """The handlers of all rows by code, for a master or for a slave.
+
+    `answers` holds back those that depend on what is not written yet.
+    """
+    held = _NothingUnwritten() if answers is None else answers
     one_at_a_time = trio.CapacityLimiter(1)
     return {
         int(row.code): _REFUSALS_OF_SLAVES[row.asked]
         if slave and row.asked in _REFUSALS_OF_SLAVES
-        else handler_of(row, one_at_a_time)
+        else handler_of(row, held, one_at_a_time)
         for row in rows
     }
 

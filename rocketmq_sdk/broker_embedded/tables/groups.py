@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.broker_embedded.settings.config import LiveConfig
     from rocketmq_sdk.broker_embedded.tables.table_file import TableFile
+    from rocketmq_sdk.broker_embedded.tables.unwritten import Unwritten
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.protocol.bodies.topics import DataVersion
 
@@ -36,14 +37,23 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
     Not safe for use from several threads.
     """
 
-    def __init__(self, config_file: TableFile | None, config: LiveConfig, clock: Clock) -> None:
+    def __init__(
+        self,
+        config_file: TableFile | None,
+        config: LiveConfig,
+        clock: Clock,
+        unwritten: Unwritten | None = None,
+    ) -> None:
         """Make the built-in groups and read the file.
 
         Raises `StoreCorruptError` when the file holds something that is no table of
         groups.
         """
         super().__init__(
-            config_file, clock, {name: SubscriptionGroupConfig(name) for name in BUILT_IN_GROUPS}
+            config_file,
+            clock,
+            {name: SubscriptionGroupConfig(name) for name in BUILT_IN_GROUPS},
+            unwritten,
         )
         self._config = config
         self.forbidden: dict[str, dict[str, int]] = {}
@@ -76,7 +86,7 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
 
         None for a name that is not legal, or for a missing group that may not be made.
         """
-        existing = self._table.get(group)
+        existing = self.find_existing(group)
         if existing is not None:
             return existing
         config = self._config.current
@@ -91,6 +101,8 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
 
     def find_existing(self, group: str) -> SubscriptionGroupConfig | None:
         """The group, or None; never makes one."""
+        if self._pending and group in self._pending:
+            self._touch()
         return self._table.get(group)
 
     def all(self) -> dict[str, SubscriptionGroupConfig]:
@@ -183,6 +195,6 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
 
     def _content(self, texts: Mapping[str, Written]) -> dict[str, object]:
         return {
-            **SubscriptionGroupWrapper({}, self.forbidden, self.data_version).to_json(),
+            **SubscriptionGroupWrapper({}, dict(self.forbidden), self.data_version).to_json(),
             "subscriptionGroupTable": texts,
         }

@@ -11,10 +11,12 @@ import logging
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import TYPE_CHECKING, Final
 
+import attrs
 import trio
 
 from rocketmq_sdk.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
+from rocketmq_sdk.protocol.json.dialect import written_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -106,9 +108,9 @@ class ConsumerOffsetManager:
             if self.dirty:
                 self.dirty = False
                 try:
-                    content, around = self.wrapper().to_json(), self.around_write()
+                    taken, around = self.wrapper(), self.around_write()
                     async with around:
-                        await self._file.save(content)
+                        await self._file.save(lambda: _content(taken))
                 except BaseException:
                     self.dirty = True
                     raise
@@ -253,6 +255,15 @@ class ConsumerOffsetManager:
 
 
 _EMPTY: Final[dict[int, int]] = {}
+
+
+def _content(taken: ConsumerOffsetSerializeWrapper) -> dict[str, object]:
+    """What the file holds; the offsets, which may be very many, as texts."""
+    content = attrs.evolve(taken, offset_table={}).to_json()
+    content["offsetTable"] = {
+        key: written_numbers(offsets, 2) for key, offsets in taken.offset_table.items()
+    }
+    return content
 
 
 def _split(key: str) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 class TableFile(Protocol):
@@ -14,4 +14,13 @@ class TableFile(Protocol):
 
     def store(self, value: object) -> None:
         """Write the content; it is on its way to the disk when this returns."""
+        ...
+
+
+@runtime_checkable
+class DiskFile(TableFile, Protocol):
+    """A file that can be written beside the loop."""
+
+    async def save_briefly(self, value: object) -> None:
+        """`store` a value that nothing changes any more, beside the loop."""
         ...

@@ -19,7 +19,7 @@ from rocketmq_sdk.broker_embedded.tables.attributes import (
     TOPIC_ATTRIBUTES,
     alter_attributes,
 )
-from rocketmq_sdk.broker_embedded.tables.written_table import WrittenTable
+from rocketmq_sdk.broker_embedded.tables.written_table import Undo, WrittenTable
 from rocketmq_sdk.errors import FieldError, StoreCorruptError, StoreError
 from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.names import (
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
     from rocketmq_sdk.broker_embedded.tables.table_file import TableFile
+    from rocketmq_sdk.broker_embedded.tables.unwritten import Unwritten
     from rocketmq_sdk.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -119,6 +120,7 @@ class TopicManager(WrittenTable[TopicConfig]):
         config: LiveConfig,
         clock: Clock,
         on_change: Callable[[TopicConfig], None] | None = None,
+        unwritten: Unwritten | None = None,
     ) -> None:
         """Make the system topics and read the file.
 
@@ -126,7 +128,10 @@ class TopicManager(WrittenTable[TopicConfig]):
         topics.
         """
         super().__init__(
-            config_file, clock, {topic.topic_name: topic for topic in system_topics(config.current)}
+            config_file,
+            clock,
+            {topic.topic_name: topic for topic in system_topics(config.current)},
+            unwritten,
         )
         self._config = config
         self.on_change = on_change
@@ -158,6 +163,8 @@ class TopicManager(WrittenTable[TopicConfig]):
 
     def get(self, topic: str) -> TopicConfig | None:
         """The topic, or None."""
+        if self._pending and topic in self._pending:
+            self._touch()
         return self._table.get(topic)
 
     def has_batch_queues(self, topic: str) -> bool:
@@ -187,7 +194,7 @@ class TopicManager(WrittenTable[TopicConfig]):
 
         A new one is made after a default topic that can be inherited from.
         """
-        existing = self._table.get(topic)
+        existing = self.get(topic)
         if existing is not None:
             return existing
         default = self._table.get(default_topic)
@@ -214,7 +221,7 @@ class TopicManager(WrittenTable[TopicConfig]):
         self, topic: str, queue_nums: int = 1, perm: int = READ_WRITE, sys_flag: int = 0
     ) -> TopicConfig:
         """A group's retry or dead letter topic; made when missing."""
-        existing = self._table.get(topic)
+        existing = self.get(topic)
         if existing is not None:
             return existing
         created = TopicConfig(topic, queue_nums, queue_nums, perm, topic_sys_flag=sys_flag)
@@ -227,7 +234,7 @@ class TopicManager(WrittenTable[TopicConfig]):
         The attributes of `requested` are changes in request syntax. Raises
         `ConfigurationError` for attributes that are not acceptable.
         """
-        if requested == self._table.get(requested.topic_name):
+        if requested == self.get(requested.topic_name):
             return False
         self.put(attrs.evolve(requested, attributes=self.altered_attributes(requested)))
         return True
@@ -283,7 +290,7 @@ class TopicManager(WrittenTable[TopicConfig]):
         """
         self.data_version = self.data_version.next(self._clock.now_ms())
         try:
-            self.persist()
+            self._write(self.data_version)
         except StoreError as error:
             logger.warning("the version of the topics is written with the next change: %s", error)
 
@@ -299,12 +306,18 @@ class TopicManager(WrittenTable[TopicConfig]):
     def _content(self, texts: Mapping[str, Written]) -> dict[str, object]:
         return {"dataVersion": self.data_version.to_json(), "topicConfigTable": texts}
 
-    def _take_back(self, version: DataVersion) -> None:
-        super()._take_back(version)
+    def _take_back(self, version: DataVersion, undo: list[Undo]) -> None:
+        super()._take_back(version, undo)
         self._to_tell.clear()
 
     def _after_write(self) -> None:
+        self._wrote(self._begin_write())
+
+    def _begin_write(self) -> list[TopicConfig]:
         told, self._to_tell = self._to_tell, []
+        return told
+
+    def _wrote(self, told: list[TopicConfig]) -> None:
         if self.on_change is not None:
             for topic in told:
                 self.on_change(topic)

@@ -22,7 +22,7 @@ from rocketmq_sdk.protocol.json.references import resolve_references
 from rocketmq_sdk.protocol.text import encode_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 FrozenObject: TypeAlias = tuple[tuple[str, object], ...]
 """An object that is the key of another one: its (name, value) pairs sorted by name."""
@@ -94,6 +94,14 @@ def written_pretty(value: object, depth: int) -> Written:
     parts: list[str] = []
     _write_pretty(value, parts, "\n" + "\t" * depth, DEPTH_MAX - depth)
     return Written("".join(parts))
+
+
+def written_numbers(table: Mapping[int, int], depth: int) -> Written:
+    """`written_pretty` of a table of whole numbers, which may have very many."""
+    line = "\n" + "\t" * depth
+    inner = line + "\t"
+    members = ("," + inner).join([f'"{key}":{value}' for key, value in sorted(table.items())])
+    return Written(f"{{{inner}{members}{line}}}")
 
 
 def encode_pretty(value: object) -> str:

@@ -11,12 +11,13 @@ is an error.
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from rocketmq_sdk.broker_embedded.store.files.reserve import write_small
-from rocketmq_sdk.errors import RemoteProtocolError, StoreCorruptError
+from rocketmq_sdk.errors import RemoteProtocolError, StoreCorruptError, StoreError
 from rocketmq_sdk.protocol.json.dialect import decode_json, encode_pretty
 from rocketmq_sdk.protocol.text import encode_text
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 DIRECTORY: Final = "config"
+_TURN: Final = 0.0005
 
 
 class ConfigFile:
@@ -103,13 +105,48 @@ class ConfigFile:
     async def save(self, value: object) -> None:
         """`store`, with the disk's work in a thread when there is a disk.
 
-        The value is encoded before the first checkpoint. Concurrent calls write in the
-        order of the calls. A call that is cancelled while it waits for its turn writes
-        nothing.
+        The value is encoded before the first checkpoint. A function in its place makes
+        it in the thread, out of what nothing changes any more. Concurrent calls write
+        in the order of the calls. A call that is cancelled while it waits for its turn
+        writes nothing.
         """
-        data = self._encode(value)
+        data = None if callable(value) else self._encode(value)
         async with self._lock:
-            await self._files.run(lambda: self._replace(data))
+            await self._files.run(
+                lambda: self._replace(self._made(value) if data is None else data)
+            )
+
+    async def save_briefly(self, value: object) -> None:
+        """`save` of a value that nothing changes any more and somebody waits for.
+
+        The loop has its turn each half of a millisecond, and is never idle meanwhile: a
+        clock that jumps when everybody waits stands still.
+        """
+        written = threading.Event()
+        problems: list[StoreError] = []
+
+        def replace() -> None:
+            try:
+                self._replace(self._made(value))
+            except StoreError as error:
+                problems.append(error)
+            finally:
+                written.set()
+
+        async def take_turns() -> None:
+            while True:
+                written.wait(_TURN)
+                await trio.lowlevel.checkpoint()
+
+        async with self._lock, trio.open_nursery() as nursery:
+            nursery.start_soon(take_turns)
+            await self._files.run(replace)
+            nursery.cancel_scope.cancel()
+        if problems:
+            raise problems[0]
+
+    def _made(self, value: object) -> bytes:
+        return self._encode(value() if callable(value) else value)
 
     def _replace(self, data: bytes) -> None:
         files = self._files

@@ -1,0 +1,202 @@
+"""Topics and groups are written beside the loop; an answer that depends on one leaves
+when it is in its file, others do not wait.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.lowlevel
+
+from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.protocol.command import Command
+from support.broker import connect, heartbeat, open_broker, pull_request, send_request, subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from rocketmq_sdk.protocol.bodies.topics import TopicConfig
+    from support.broker import Peer
+
+pytestmark = pytest.mark.real_time
+
+
+class Disk:
+    """The disk below tables: waits while it is stopped, fails while it is broken."""
+
+    def __init__(self) -> None:
+        self.going = threading.Event()
+        self.going.set()
+        self.broken = False
+        self.writes: list[str] = []
+
+
+@contextmanager
+def watched_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
+    disk, replace = Disk(), ConfigFile._replace
+
+    def slow(file: ConfigFile, data: bytes) -> None:
+        disk.going.wait(20)
+        if disk.broken:
+            raise StoreError("No space left on device")
+        disk.writes.append(file.name)
+        replace(file, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ConfigFile, "_replace", slow)
+        yield disk
+        disk.going.set()
+
+
+def names_in(path: Path, file: str, member: str) -> set[str]:
+    table: dict[str, object] = json.loads((path / "config" / file).read_text())[member]
+    return set(table)
+
+
+class Asked:
+    """Requests under way."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self.answers: dict[str, Command] = {}
+
+    def ask(self, name: str, peer: Peer, command: Command) -> None:
+        async def go() -> None:
+            self.answers[name] = await peer.ask(command, 30.0)
+
+        self._nursery.start_soon(go)
+
+    async def wait(self, *names: str) -> None:
+        with trio.fail_after(20):
+            while not set(names) <= self.answers.keys():
+                await trio.sleep(0.005)
+
+
+@pytest.mark.parametrize(
+    "kind", ["send", "batch of topics", "group by pull", "group by request", "heartbeat"]
+)
+async def test_only_what_depends_on_the_file_waits_for_it(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_broker(tmp_path) as (broker, peer), trio.open_nursery() as nursery:
+        await peer.send("old", b"x")
+        await peer.ask(pull_request("old", 0, group="OldGroup"))
+        other, asked = await connect(broker, nursery), Asked(nursery)
+        create = {
+            "send": lambda: send_request("new", b"x"),
+            "batch of topics": lambda: Command(
+                RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+                body=b'{"topicConfigList":[{"topicName":"new"},{"topicName":"newer"}]}',
+            ),
+            "group by pull": lambda: pull_request("old", 0, group="new"),
+            "group by request": lambda: Command(
+                RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"new"}'
+            ),
+            "heartbeat": lambda: heartbeat("client", "new", subscription("old")),
+        }[kind]
+        with watched_disk(monkeypatch) as disk:
+            disk.going.clear()
+            asked.ask("first", peer, create())
+            await trio.sleep(0.05)
+            asked.ask("second", other, create())
+            asked.ask("unconcerned send", other, send_request("old", b"y"))
+            asked.ask("unconcerned pull", peer, pull_request("old", 0, group="OldGroup"))
+            await asked.wait("unconcerned send", "unconcerned pull")
+            await trio.sleep(0.05)
+            assert set(asked.answers) == {"unconcerned send", "unconcerned pull"}
+            disk.going.set()
+            await asked.wait("first", "second")
+        assert {answer.code for answer in asked.answers.values()} == {ResponseCode.SUCCESS}
+        topics = names_in(tmp_path, "topics.json", "topicConfigTable")
+        groups = names_in(tmp_path, "subscriptionGroup.json", "subscriptionGroupTable")
+        assert "new" in topics | groups
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_can_not_be_written_never_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_broker(tmp_path) as (broker, peer), trio.open_nursery() as nursery:
+        await peer.send("old", b"x")
+        told: list[str] = []
+        before = broker.core.topics.on_change
+        assert before is not None
+
+        def tell(topic: TopicConfig) -> None:
+            told.append(topic.topic_name)
+            before(topic)
+
+        broker.core.topics.on_change = tell
+        version = broker.core.topics.data_version
+        other, asked = await connect(broker, nursery), Asked(nursery)
+        with watched_disk(monkeypatch) as disk:
+            disk.going.clear()
+            disk.broken = True
+            asked.ask("first", peer, send_request("new", b"x"))
+            await trio.sleep(0.05)
+            asked.ask("same", other, send_request("new", b"y"))
+            asked.ask("later", other, send_request("newer", b"z"))
+            await trio.sleep(0.05)
+            disk.going.set()
+            await asked.wait("first", "same", "later")
+            for answer in asked.answers.values():
+                assert answer.code == ResponseCode.SYSTEM_ERROR
+                assert "No space left" in (answer.remark or "")
+            assert broker.core.topics.get("new") is broker.core.topics.get("newer") is None
+            assert broker.core.topics.data_version == version
+            assert told == []
+            disk.broken = False
+            await peer.send("new", b"again")
+            assert told == ["new"]
+        nursery.cancel_scope.cancel()
+    async with open_broker(tmp_path) as (broker, _peer):
+        assert broker.core.topics.get("new") is not None
+        assert broker.core.topics.get("newer") is None
+
+
+async def test_changes_that_come_together_are_written_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_broker(tmp_path) as (broker, peer), trio.open_nursery() as nursery:
+        asked = Asked(nursery)
+        with watched_disk(monkeypatch) as disk:
+            for number in range(100):
+                asked.ask(str(number), peer, send_request(f"new{number}", b"x"))
+            await asked.wait(*map(str, range(100)))
+            assert disk.writes.count("topics.json") < 20
+        route = Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": "new99"})
+        name_server = await connect(broker, nursery, namesrv=True)
+        assert (await name_server.ask(route)).code == ResponseCode.SUCCESS
+        nursery.cancel_scope.cancel()
+    assert f"new{99}" in names_in(tmp_path, "topics.json", "topicConfigTable")
+
+
+async def test_the_loop_goes_on_while_a_large_table_of_offsets_is_written(tmp_path: Path) -> None:
+    async with open_broker(tmp_path) as (broker, _peer):
+        for number in range(100_000):
+            broker.core.offsets.commit("G", f"t{number % 20}", number // 20, number)
+        turns = 0
+        async with trio.open_nursery() as nursery:
+
+            @nursery.start_soon
+            async def count() -> None:
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await trio.lowlevel.checkpoint()
+
+            await broker.core.offsets.persist()
+            nursery.cancel_scope.cancel()
+        assert turns > 10
+    kept = json.loads((tmp_path / "config/consumerOffset.json").read_text())["offsetTable"]
+    assert kept["t3@G"]["7"] == 143
+    async with open_broker(tmp_path) as (broker, _peer):
+        assert broker.core.offsets.query("G", "t3", 7) == 143
