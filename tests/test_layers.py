@@ -85,7 +85,7 @@ ROOMS = {
         ["session", "dedup", "progress"],
     ],
     "broker_embedded": [
-        ["store", "admission"],
+        ["store", "admission", "slices"],
         ["request"],
         ["settings", "part"],
         ["tables", "fast_failure", "supervision"],

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rocketmq_sdk.broker_embedded.admin.paging import page
 from rocketmq_sdk.broker_embedded.pull.broadcast_offsets import GROUP_SUFFIX as BROADCAST_SUFFIX
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
+from rocketmq_sdk.broker_embedded.slices import answer_of
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import InvalidParameterError
 from rocketmq_sdk.names import group_problem
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.remoting.channel import Continuation
 
 
 class GroupRequests:
@@ -104,7 +106,9 @@ class GroupRequests:
             tell(header.group_name)
         return Command.response()
 
-    def all_groups(self, header: headers.GetAllSubscriptionGroupRequestHeader) -> Command:
+    def all_groups(
+        self, header: headers.GetAllSubscriptionGroupRequestHeader
+    ) -> Command | Continuation:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201), whole or in parts."""
         config = self._core.config.current
         whole = self._core.groups.wrapper()
@@ -120,9 +124,8 @@ class GroupRequests:
         answer = headers.GetAllSubscriptionGroupResponseHeader(
             total_group_num=len(whole.subscription_group_table)
         )
-        return Command.response(
-            0, answer, body=SubscriptionGroupWrapper(table, whole.forbidden_table, version).encode()
-        )
+        body = SubscriptionGroupWrapper(table, whole.forbidden_table, version)
+        return answer_of(body, len(table) + len(whole.forbidden_table), answer)
 
     def one_group(self, header: headers.GetSubscriptionGroupConfigRequestHeader) -> Command:
         """GET_SUBSCRIPTIONGROUP_CONFIG (352): one group.

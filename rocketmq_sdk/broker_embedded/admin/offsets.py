@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes
+from rocketmq_sdk.broker_embedded.slices import answer_of
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.bodies.offsets import QueryCorrectionOffsetBody
 from rocketmq_sdk.protocol.command import Command
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.members.part import MemberPart
+    from rocketmq_sdk.remoting.channel import Continuation
 
 _GREATEST: Final = (1 << 63) - 1
 
@@ -51,9 +53,10 @@ class OffsetTableRequests:
             ),
         )
 
-    def consumer_offsets(self) -> Command:
+    def consumer_offsets(self) -> Command | Continuation:
         """GET_ALL_CONSUMER_OFFSET (43)."""
-        return Command.response(body=self._core.offsets.wrapper().encode())
+        wrapper = self._core.offsets.wrapper()
+        return answer_of(wrapper, sum(map(len, wrapper.offset_table.values())))
 
     def correction_offsets(self, header: QueryCorrectionOffsetHeader) -> Command:
         """QUERY_CORRECTION_OFFSET (308): lowest offset of all groups, by queue."""

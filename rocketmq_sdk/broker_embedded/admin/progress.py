@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rocketmq_sdk.broker_embedded.request import Cost, Request, refuse
+from rocketmq_sdk.broker_embedded.slices import encoded, slices
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.bodies.progress import (
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _SLICE: Final = 32
-"""Topics that are looked at without interruption."""
+"""Topics or groups that are looked at without interruption."""
 
 
 class ProgressRequests:
@@ -87,18 +88,23 @@ class ProgressRequests:
         store, broker_name = self._core.store, self._core.config.current.broker_name
 
         async def answer() -> Command:
-            bounds = [
-                (max(0, store.min_offset(name, queue_id)), max(0, store.max_offset(name, queue_id)))
-                for queue_id in range(max(topic.read_queue_nums, topic.write_queue_nums))
-            ]
-            times = await store.store_times(
-                [(name, queue_id, high - 1) for queue_id, (_low, high) in enumerate(bounds)]
-            )
-            table = {
-                MessageQueue(name, broker_name, queue_id): TopicOffset(low, high, max(0, time))
-                for queue_id, ((low, high), time) in enumerate(zip(bounds, times, strict=True))
-            }
-            return Command.response(body=TopicStatsTable(table).encode())
+            table: dict[MessageQueue, TopicOffset] = {}
+            queues = range(max(topic.read_queue_nums, topic.write_queue_nums))
+            async for some in slices(queues):
+                bounds = [
+                    (max(0, store.min_offset(name, number)), max(0, store.max_offset(name, number)))
+                    for number in some
+                ]
+                times = await store.store_times(
+                    [
+                        (name, number, high - 1)
+                        for number, (_low, high) in zip(some, bounds, strict=False)
+                    ]
+                )
+                for number, (low, high), time in zip(some, bounds, times, strict=True):
+                    queue = MessageQueue(name, broker_name, number)
+                    table[queue] = TopicOffset(low, high, max(0, time))
+            return Command.response(body=await encoded(TopicStatsTable(table), len(table)))
 
         return answer
 
@@ -123,7 +129,7 @@ class ProgressRequests:
                 )
                 if first + _SLICE < len(names):
                     await trio.lowlevel.checkpoint()
-            return Command.response(body=found.encode())
+            return Command.response(body=await encoded(found, len(found.offset_table)))
 
         return in_slices
 
@@ -150,11 +156,13 @@ class ProgressRequests:
             return refuse(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist")
 
         async def answer() -> Command:
-            spans = [
-                await self._span(header.topic, header.group, queue_id)
-                for queue_id in range(topic.write_queue_nums)
-            ]
-            return Command.response(body=QueryConsumeTimeSpanBody(tuple(spans)).encode())
+            spans: list[QueueTimeSpan] = []
+            async for some in slices(range(topic.write_queue_nums), _SLICE):
+                spans += [
+                    await self._span(header.topic, header.group, queue_id) for queue_id in some
+                ]
+            body = QueryConsumeTimeSpanBody(tuple(spans))
+            return Command.response(body=await encoded(body, len(spans)))
 
         return answer
 
@@ -190,11 +198,12 @@ class ProgressRequests:
     async def _stats_of_all(self, *, ordered_only: bool) -> Command:
         listed: list[dict[str, tuple[ConsumeStats, ...]]] = []
         behind = inflight = 0
+        topics = self._core.offsets.topics_by_group()
         for number, group in enumerate(list(self._core.groups.all()), 1):
             if number % _SLICE == 0:
                 await trio.lowlevel.checkpoint()
             stats: list[ConsumeStats] = []
-            for name in sorted(self._core.offsets.topics_of(group)):
+            for name in sorted(topics.get(group, ())):
                 topic = self._core.topics.get(name)
                 if topic is None or (ordered_only and not topic.order):
                     continue
@@ -214,9 +223,8 @@ class ProgressRequests:
                 )
                 stats.append(ConsumeStats(table, self._core.stats.group_rate(name, group)))
             listed.append({group: tuple(stats)})
-        return Command.response(
-            body=ConsumeStatsList(tuple(listed), self._core.address(), behind, inflight).encode()
-        )
+        body = ConsumeStatsList(tuple(listed), self._core.address(), behind, inflight)
+        return Command.response(body=await encoded(body, len(listed)))
 
 
 def _text(stamp: int) -> str:
@@ -234,18 +242,17 @@ async def queue_progress(
     """
     store, offsets = core.store, core.offsets
     name, broker_name = topic.topic_name, core.config.current.broker_name
-    consumed = [
-        max(0, offsets.query(group, name, queue_id)) for queue_id in range(topic.read_queue_nums)
-    ]
-    times = await store.store_times(
-        [(name, queue_id, offset - 1) for queue_id, offset in enumerate(consumed)]
-    )
-    return {
-        MessageQueue(name, broker_name, queue_id): OffsetWrapper(
-            max(0, store.max_offset(name, queue_id)),
-            offset,
-            max(offset, offsets.pulled(group, name, queue_id)) if pulled else 0,
-            max(0, time),
+    table: dict[MessageQueue, OffsetWrapper] = {}
+    async for some in slices(range(topic.read_queue_nums)):
+        consumed = [max(0, offsets.query(group, name, queue_id)) for queue_id in some]
+        times = await store.store_times(
+            [(name, queue_id, offset - 1) for queue_id, offset in zip(some, consumed, strict=False)]
         )
-        for queue_id, (offset, time) in enumerate(zip(consumed, times, strict=True))
-    }
+        for queue_id, offset, time in zip(some, consumed, times, strict=True):
+            table[MessageQueue(name, broker_name, queue_id)] = OffsetWrapper(
+                max(0, store.max_offset(name, queue_id)),
+                offset,
+                max(offset, offsets.pulled(group, name, queue_id)) if pulled else 0,
+                max(0, time),
+            )
+    return table

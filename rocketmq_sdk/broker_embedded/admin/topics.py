@@ -8,6 +8,7 @@ import attrs
 
 from rocketmq_sdk.broker_embedded.admin.paging import page
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
+from rocketmq_sdk.broker_embedded.slices import answer_of
 from rocketmq_sdk.broker_embedded.tables.attributes import (
     CLEANUP_POLICY,
     MESSAGE_TYPE,
@@ -172,7 +173,7 @@ class TopicRequests:
                 tell(name)
         return Command.response()
 
-    def all_topics(self, header: headers.GetAllTopicConfigRequestHeader) -> Command:
+    def all_topics(self, header: headers.GetAllTopicConfigRequestHeader) -> Command | Continuation:
         """GET_ALL_TOPIC_CONFIG (21), whole or in parts."""
         config = self._core.config.current
         whole = self._core.topics.wrapper()
@@ -189,7 +190,7 @@ class TopicRequests:
         answer = headers.GetAllTopicConfigResponseHeader(
             total_topic_num=len(whole.topic_config_table)
         )
-        return Command.response(0, answer, body=body.encode())
+        return answer_of(body, len(table), answer)
 
     def one_topic(self, header: headers.GetTopicConfigRequestHeader) -> Command:
         """GET_TOPIC_CONFIG (351)."""

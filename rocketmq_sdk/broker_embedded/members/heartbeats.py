@@ -7,9 +7,10 @@ on, and ends with it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.members.client_channel import ClientChannel
+from rocketmq_sdk.broker_embedded.slices import slices
 from rocketmq_sdk.broker_embedded.tables.topics import UNIT_SUBSCRIPTION_FLAG
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import FilterSyntaxError
@@ -23,6 +24,8 @@ from rocketmq_sdk.protocol.bodies.members import (
 from rocketmq_sdk.protocol.command import Command
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.filter.part import FilterPart
     from rocketmq_sdk.broker_embedded.members.consumers import ConsumerManager
@@ -31,7 +34,10 @@ if TYPE_CHECKING:
         GetConsumerListByGroupRequestHeader,
         UnregisterClientRequestHeader,
     )
-    from rocketmq_sdk.remoting.channel import Channel
+    from rocketmq_sdk.remoting.channel import Channel, Continuation
+
+_SLICE: Final = 64
+"""Consumers of a heartbeat that are registered without interruption."""
 
 
 class ClientProcessor:
@@ -54,7 +60,9 @@ class ClientProcessor:
         """A group is gone: its next heartbeat has to bring everything."""
         self._fingerprints.pop(group, None)
 
-    def heartbeat(self, channel: Channel, request: Command, data: HeartbeatData) -> Command:
+    def heartbeat(
+        self, channel: Channel, request: Command, data: HeartbeatData
+    ) -> Command | Continuation:
         """Register a client in the groups that its body names.
 
         A body with a fingerprint and without subscriptions only says that the client is
@@ -71,20 +79,50 @@ class ClientProcessor:
             clock.monotonic(),
             clock.now_ms(),
         )
+        consumers = data.consumer_data_set
+        if len(consumers) <= _SLICE:
+            changed = self._take(channel, data, client, consumers)
+            self._register_producers(channel, client, data)
+            return _heartbeat_answer(changed=changed)
+
+        async def in_slices() -> Command:
+            changed = False
+            async for some in slices(consumers, _SLICE):
+                if channel.closed:
+                    break
+                changed = self._take(channel, data, client, some) or changed
+            else:
+                self._register_producers(channel, client, data)
+            return _heartbeat_answer(changed=changed)
+
+        return in_slices
+
+    def _take(
+        self,
+        channel: Channel,
+        data: HeartbeatData,
+        client: ClientChannel,
+        consumers: Sequence[ConsumerData],
+    ) -> bool:
+        """Register some of the consumers of a heartbeat; whether anything changed."""
+        core = self._core
         with core.groups.together(), core.topics.together():
             if data.heartbeat_fingerprint:
-                return self._heartbeat_v2(channel, data, client)
-            for consumer in data.consumer_data_set:
+                return self._take_v2(channel, data, client, consumers)
+            for consumer in consumers:
                 self._register_consumer(channel, client, consumer)
-        self._register_producers(channel, client, data)
-        return _heartbeat_answer(changed=True)
+        return True
 
-    def _heartbeat_v2(
-        self, channel: Channel, data: HeartbeatData, client: ClientChannel
-    ) -> Command:
+    def _take_v2(
+        self,
+        channel: Channel,
+        data: HeartbeatData,
+        client: ClientChannel,
+        listed: Sequence[ConsumerData],
+    ) -> bool:
         consumers = self._consumers
         changed = False
-        for consumer in data.consumer_data_set:
+        for consumer in listed:
             name = consumer.group_name
             before = self._fingerprints.get(name, data.heartbeat_fingerprint)
             self._fingerprints[name] = data.heartbeat_fingerprint
@@ -96,8 +134,7 @@ class ClientProcessor:
                 changed = True
             else:
                 consumers.refresh(channel, client, name)
-        self._register_producers(channel, client, data)
-        return _heartbeat_answer(changed=changed)
+        return changed
 
     def _register_consumer(
         self, channel: Channel, client: ClientChannel, data: ConsumerData

@@ -12,6 +12,7 @@ import attrs
 from rocketmq_sdk.broker_embedded.namesrv.registration import ZONE_NAME
 from rocketmq_sdk.broker_embedded.namesrv.zones import route_of_zone
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
+from rocketmq_sdk.broker_embedded.slices import answer_of
 from rocketmq_sdk.broker_embedded.tables.topics import UNIT_FLAG, UNIT_SUBSCRIPTION_FLAG
 from rocketmq_sdk.codes import VERSION_STANDARD_JSON, RequestCode, ResponseCode
 from rocketmq_sdk.names import ORDER_TOPIC_NAMESPACE
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.namesrv.route_table import RouteTable
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.protocol.header import Header
-    from rocketmq_sdk.remoting.channel import Channel
+    from rocketmq_sdk.remoting.channel import Channel, Continuation
 
 _ZONE_MODE: Final = "__ZONE_MODE"
 
@@ -139,31 +140,31 @@ class TopicRequests:
         strict = header.accept_standard_json_only or command.version >= VERSION_STANDARD_JSON
         return Command.response(body=encode_route(route, strict=strict))
 
-    def all_topics(self) -> Command:
+    def all_topics(self) -> Command | Continuation:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""
         if not self._config.current.enable_all_topic_list:
             return _disabled()
         return _listed(self._table.queues.topics())
 
-    def of_cluster(self, header: routes.GetTopicsByClusterRequestHeader) -> Command:
+    def of_cluster(self, header: routes.GetTopicsByClusterRequestHeader) -> Command | Continuation:
         """GET_TOPICS_BY_CLUSTER (224)."""
         if not self._config.current.enable_topic_list:
             return _disabled()
         return _listed(self._table.topics_of_cluster(header.cluster))
 
-    def of_units(self) -> Command:
+    def of_units(self) -> Command | Continuation:
         """GET_UNIT_TOPIC_LIST (311)."""
         return self._by_flags(_is_unit)
 
-    def with_unit_subscription(self) -> Command:
+    def with_unit_subscription(self) -> Command | Continuation:
         """GET_HAS_UNIT_SUB_TOPIC_LIST (312)."""
         return self._by_flags(_has_unit_subscription)
 
-    def with_unit_subscription_only(self) -> Command:
+    def with_unit_subscription_only(self) -> Command | Continuation:
         """GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST (313)."""
         return self._by_flags(lambda flags: _has_unit_subscription(flags) and not _is_unit(flags))
 
-    def _by_flags(self, chosen: Callable[[int], bool]) -> Command:
+    def _by_flags(self, chosen: Callable[[int], bool]) -> Command | Continuation:
         if not self._config.current.enable_topic_list:
             return _disabled()
         return _listed(self._table.queues.topics_by_flags(chosen))
@@ -195,8 +196,8 @@ def _disabled() -> Command:
     return refuse(ResponseCode.SYSTEM_ERROR, "disable")
 
 
-def _listed(topics: list[str]) -> Command:
-    return Command.response(body=TopicList(tuple(topics)).encode())
+def _listed(topics: list[str]) -> Command | Continuation:
+    return answer_of(TopicList(tuple(topics)), len(topics))
 
 
 def _is_unit(flags: int) -> bool:

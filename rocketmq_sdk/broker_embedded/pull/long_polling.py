@@ -15,7 +15,7 @@ import heapq
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Hashable
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -122,6 +122,7 @@ class PullHolder:
         "_deadlines",
         "_held",
         "_limit",
+        "_matched",
         "_nearer",
         "_nearest",
         "_order",
@@ -145,6 +146,8 @@ class PullHolder:
         self._order = count()
         self._held = 0
         self._woken: deque[HeldPull] = deque()
+        self._matched: deque[tuple[dict[HeldPull, None], int]] = deque()
+        """Pulls that a message matches, up to its offset, too many to wake at once."""
         self._runner: trio.lowlevel.Task | None = None
         self._nearest = float("inf")
         self._nearer = trio.Event()
@@ -193,9 +196,14 @@ class PullHolder:
             return
         offset = arrival.queue_offset
         for same in list(groups.values()):
-            if next(iter(same)).lets_through(arrival):
-                for pull in [pull for pull in same if pull.offset <= offset]:
-                    self._wake(pull)
+            if not next(iter(same)).lets_through(arrival):
+                continue
+            if len(same) > _SLICE_OF_DEADLINES:
+                self._matched.append((same, offset))
+                self._wake_runner()
+                continue
+            for pull in [pull for pull in same if pull.offset <= offset]:
+                self._wake(pull)
 
     def wake_queue(self, topic: str, queue_id: int) -> None:
         """Run the pulls of a queue again now, whatever they wait for.
@@ -216,6 +224,7 @@ class PullHolder:
     def release_all(self) -> None:
         """Answer every pull now and hold no more."""
         self.closing = True
+        self._matched.clear()
         for key in list(self._queues):
             for pull in self._all_of(key):
                 self._wake(pull)
@@ -244,6 +253,18 @@ class PullHolder:
     def _wake(self, pull: HeldPull) -> None:
         self._drop(pull)
         self._woken.append(pull)
+        self._wake_runner()
+
+    def _wake_some(self) -> None:
+        """Wake some of the very many pulls that wait for a message which has come."""
+        same, offset = self._matched[0]
+        some = list(islice((pull for pull in same if pull.offset <= offset), _SLICE))
+        if not some:
+            self._matched.popleft()
+        for pull in some:
+            self._wake(pull)
+
+    def _wake_runner(self) -> None:
         task = self._runner
         if task is not None:
             self._runner = None
@@ -303,7 +324,9 @@ class PullHolder:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._watch_deadlines)
             while True:
-                if not self._woken:
+                if self._matched and len(self._woken) < _SLICE:
+                    self._wake_some()
+                if not self._woken and not self._matched:
                     self._runner = trio.lowlevel.current_task()
                     await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
                 for _ in range(min(_SLICE, len(self._woken))):

@@ -200,6 +200,13 @@ class ConsumerOffsetManager:
         """The topics in which a group has offsets."""
         return {topic for topic, owner in self._keys() if owner == group}
 
+    def topics_by_group(self) -> dict[str, list[str]]:
+        """The topics in which each group has offsets, in one pass over all."""
+        found: dict[str, list[str]] = {}
+        for topic, group in self._keys():
+            found.setdefault(group, []).append(topic)
+        return found
+
     def groups_of(self, topic: str) -> set[str]:
         """The groups that have offsets in a topic."""
         return {group for owned, group in self._keys() if owned == topic}
