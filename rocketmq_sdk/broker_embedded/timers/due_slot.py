@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TURN: Final = 32
-"""Messages delivered before others have their turn."""
+"""Messages read together."""
 _TURN_BYTES: Final = 1024 * 1024
 _WALK_TRIES: Final = 4
 """How often a part of the timer log is read in vain before it is gone around."""

@@ -53,6 +53,8 @@ logger = logging.getLogger(__name__)
 FILE_NAME: Final = "delayOffset.json"
 RETRY_MS: Final = 100
 """How long a level waits after a put that failed."""
+_TURN: Final = 16
+"""Messages delivered before others have their turn."""
 _FOREVER: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
 """Failures of a put that another try would meet again.
 
@@ -263,7 +265,9 @@ class ScheduleService:
         """Deliver what is due in a level; returns when there is more to do, if ever."""
         while True:
             ahead = await self._read_due(level, self._clock.now_ms())
-            for message in ahead:
+            for number, message in enumerate(ahead, 1):
+                if number % _TURN == 0:
+                    await trio.lowlevel.checkpoint()
                 left_ms = await self._deliver_one(message)
                 if left_ms:
                     return self._clock.now_ms() + left_ms

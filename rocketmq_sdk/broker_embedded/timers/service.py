@@ -53,6 +53,8 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.5
 """How long a put that failed waits to be tried again."""
+_PER_TURN: Final = 16
+"""Messages delivered before others have their turn."""
 _EXPIRY_SECONDS: Final = 30
 _NEVER: Final = 1 << 60
 _FOREVER: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
@@ -295,7 +297,6 @@ class TimerService:
         await self._read_recalls(slot)
         while slot.records:
             await self._deliver_some(slot)
-            await trio.lowlevel.checkpoint()
         for topic in slot.recalls.without_effect():
             self.timers.metrics.add(topic, 1, self._clock.now_ms())
         self._slot = None
@@ -339,12 +340,16 @@ class TimerService:
             position = record.physical_offset
             if isinstance(waiting, StoreError) and position not in slot.moved:
                 slot.moved[position] = await self._later(record, waiting)
-        done = self._deliver_turn(slot, records, found)
-        slot.done(done)
-        for record in records[:done]:
-            slot.moved.pop(record.physical_offset, None)
-        if done < len(records):
-            await trio.sleep(RETRY_SECONDS)
+        for first in range(0, len(records), _PER_TURN):
+            turn = records[first : first + _PER_TURN]
+            done = self._deliver_turn(slot, turn, found[first : first + _PER_TURN])
+            slot.done(done)
+            for record in turn[:done]:
+                slot.moved.pop(record.physical_offset, None)
+            if done < len(turn):
+                await trio.sleep(RETRY_SECONDS)
+                return
+            await trio.lowlevel.checkpoint()
 
     def _deliver_turn(
         self,
