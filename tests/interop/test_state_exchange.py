@@ -149,7 +149,7 @@ async def test_what_is_under_way_moves_there_and_back(
 
     cluster = java.ApacheCluster(tmp_path, apache.namesrv, f"127.0.0.1:{java.free_port(-2, 1)}", {})
     try:
-        java.start_broker(cluster, **SIZES, **SOON, **names)
+        java.start_broker(cluster, **SIZES, **SOON, **java.FLUSHES_TIMERS, **names)
         theirs = Here(apache.namesrv, undecided=b"theirs")
         async with theirs.producer, theirs.consumer:
             await theirs.receive_what_was_under_way(b"ours")

@@ -136,7 +136,7 @@ async def test_pending_timers_move_with_their_directory_there_and_back(
         "recallMessageEnable": "true",
     }
     try:
-        java.start_broker(cluster, **SIZES, **java.STOPS_SOON, **names)
+        java.start_broker(cluster, **SIZES, **java.STOPS_SOON, **java.FLUSHES_TIMERS, **names)
 
         async def listener(message: ReceivedMessage) -> None:
             came.add(message)

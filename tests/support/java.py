@@ -55,6 +55,8 @@ IDLES: dict[str, Any] = {"transactionMetricFlushInterval": 500, "timerFlushInter
 after its start a loop that never sleeps, and 1 s, each time a look through 38 MB.
 Benchmarks empty this too.
 """
+FLUSHES_TIMERS = {"timerFlushIntervalMs": 1000}
+"""The default, for brokers whose timers are looked at in their directory."""
 STOPS_SOON: dict[str, Any] = {"reviveQueueNum": 1}
 """For brokers that are stopped and pop nothing: a stop waits up to a second for each of
 the 8 queues of popped messages.
