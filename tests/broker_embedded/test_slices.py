@@ -64,6 +64,7 @@ async def test_large_answers_are_those_of_small_ones() -> None:
         RequestCode.GET_CONSUME_STATS,
         RequestCode.QUERY_CONSUME_TIME_SPAN,
         RequestCode.GET_BROKER_CONSUME_STATS,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
     ],
 )
 async def test_a_topic_of_very_many_queues(code: RequestCode) -> None:
@@ -72,6 +73,7 @@ async def test_a_topic_of_very_many_queues(code: RequestCode) -> None:
         await peer.ask(pull_request("big", 0, group="G"))
         broker.core.offsets.commit("G", "big", 7, 1)
         fields = {"topic": "big", "group": "G", "consumerGroup": "G", "isOrder": "false"}
+        fields |= {"timestamp": "-1", "isForce": "true"}
         answer, turns = await turns_during(peer, Command(code, ext_fields=fields))
         assert answer.code == ResponseCode.SUCCESS
         assert turns > 20
@@ -93,9 +95,9 @@ async def test_a_heartbeat_of_very_many_groups(more: dict[str, object]) -> None:
     async with open_broker() as (broker, peer):
         answer, turns = await turns_during(peer, large_heartbeat(1000, **more))
         assert answer.code == ResponseCode.SUCCESS
-        assert turns > 10
+        assert turns > 3
         consumers = broker.parts.members.consumers
-        for number in (0, 63, 64, 999):
+        for number in (0, 255, 256, 999):
             group = consumers.group(f"g{number}")
             assert group is not None
             assert "T" in group.subscriptions

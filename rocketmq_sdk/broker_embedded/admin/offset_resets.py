@@ -6,9 +6,10 @@ Follows `AdminBrokerProcessor` and `Broker2Client` of Apache RocketMQ 5.4.0.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
+from rocketmq_sdk.broker_embedded.slices import encoded, slices
 from rocketmq_sdk.codes import LanguageCode, RequestCode, ResponseCode
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import BoundaryType
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Channel, Continuation
 
 logger = logging.getLogger(__name__)
+
+_SHOWN: Final = 64
+"""Queues whose new offsets are shown in the log."""
 
 
 class OffsetResetRequests:
@@ -86,31 +90,34 @@ class OffsetResetRequests:
                 f"topic:[{header.topic}] has {queues} queues",
             )
         offsets: dict[int, int] = {}
-        for queue_id in (
-            [header.queue_id] if header.queue_id >= 0 else range(topic.write_queue_nums)
-        ):
-            if header.queue_id >= 0 and header.offset is not None and header.offset >= 0:
-                low, high = (
-                    self._core.store.min_offset(header.topic, queue_id),
-                    self._core.store.max_offset(header.topic, queue_id),
+        if header.queue_id >= 0 and header.offset is not None and header.offset >= 0:
+            low, high = (
+                self._core.store.min_offset(header.topic, header.queue_id),
+                self._core.store.max_offset(header.topic, header.queue_id),
+            )
+            if not low <= header.offset <= high + 1:
+                return refuse(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"Target offset {header.offset} not in consume queue range [{low}-{high}]",
                 )
-                if not low <= header.offset <= high + 1:
-                    return refuse(
-                        ResponseCode.SYSTEM_ERROR,
-                        f"Target offset {header.offset} not in consume queue range [{low}-{high}]",
+            offsets[header.queue_id] = header.offset
+        else:
+            wanted = [header.queue_id] if header.queue_id >= 0 else range(topic.write_queue_nums)
+            async for some in slices(wanted):
+                for queue_id in some:
+                    offsets[queue_id] = await self._offset_at(
+                        header.topic, queue_id, header.timestamp
                     )
-                offsets[queue_id] = header.offset
-            else:
-                offsets[queue_id] = await self._offset_at(header.topic, queue_id, header.timestamp)
-        for queue_id, offset in offsets.items():
-            self._core.offsets.assign_reset(header.group, header.topic, queue_id, offset)
-            # Apache's broker lets a consumer notice when its held pull is over; here it
-            # is told at once.
-            self._pull.held.wake_queue(header.topic, queue_id)
-        logger.info("group %s is reset in topic %s to %s", header.group, header.topic, offsets)
-        return Command.response(
-            body=ResetOffsetBody(self._by_queue(header.topic, offsets)).encode()
-        )
+        async for part in slices(list(offsets.items())):
+            for queue_id, offset in part:
+                self._core.offsets.assign_reset(header.group, header.topic, queue_id, offset)
+                # Apache's broker lets a consumer notice when its held pull is over;
+                # here it is told at once.
+                self._pull.held.wake_queue(header.topic, queue_id)
+        shown = offsets if len(offsets) <= _SHOWN else f"new offsets in {len(offsets)} queues"
+        logger.info("group %s is reset in topic %s to %s", header.group, header.topic, shown)
+        body = ResetOffsetBody(self._by_queue(header.topic, offsets))
+        return Command.response(body=await encoded(body, len(offsets)))
 
     async def _offset_at(self, topic: str, queue_id: int, timestamp: int) -> int:
         store = self._core.store

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from rocketmq_sdk.remoting.channel import Channel, Continuation
 
-_SLICE: Final = 64
+_SLICE: Final = 256
 """Consumers of a heartbeat that are registered without interruption."""
 
 

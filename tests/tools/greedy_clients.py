@@ -1,0 +1,156 @@
+"""Well-behaved clients beside very many others: `python -m tools.greedy_clients` in the
+directory `tests`.
+
+First the well-behaved client alone, then beside 10,000 idle connections and 1,000 that
+misbehave (unfinished frames, answers that nobody reads, floods of small requests,
+extreme values). It tells the times of both, and what memory the broker held. Exit code
+0 when the second p99 is at most twice the first and no good call failed.
+
+The processes need `ulimit -n 30000`; with fewer descriptors, fewer connections are
+opened.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+from functools import partial
+from random import Random
+from struct import pack
+
+import trio
+
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.frame import encode_frame
+from rocketmq_sdk.remoting.dispatch import Dispatcher
+from rocketmq_sdk.remoting.source import TcpChannelSource
+from support.broker import pull_request, send_request
+from support.extreme_requests import Extremes
+from support.extreme_run import GOOD_TOPIC, Report, rows, well_behaved
+from support.processes import BrokerProcess, broker_process
+
+KINDS = ("half a frame", "unread answers", "flood", "extremes")
+SECONDS = 15.0
+
+
+async def misbehave(address: str, kind: str, number: int, requests: Extremes) -> None:
+    """One connection that behaves badly until it is cut off, again and again."""
+    host, port = address.rsplit(":", 1)
+    chance = Random(number)
+    while True:
+        try:
+            stream = await trio.open_tcp_stream(host, int(port))
+        except OSError:
+            await trio.sleep(1)
+            continue
+        try:
+            await _one_life(stream, kind, chance, requests)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        finally:
+            await trio.aclose_forcefully(stream)
+        await trio.sleep(chance.uniform(0.5, 1.5))
+
+
+async def _one_life(
+    stream: trio.SocketStream, kind: str, chance: Random, requests: Extremes
+) -> None:
+    if kind == "half a frame":
+        await stream.send_all(pack(">II", 15_000_000, 100))
+        for _ in range(chance.randrange(20)):
+            await stream.send_all(bytes(50_000))
+            await trio.sleep(chance.uniform(0.5, 1.0))
+        await trio.sleep(30)
+    elif kind == "unread answers":
+        pulls = encode_frame(pull_request(GOOD_TOPIC, 0)) * 20
+        for _ in range(100):
+            await stream.send_all(pulls)
+            await trio.sleep(1)
+    elif kind == "flood":
+        small = encode_frame(Command(9999)) * 10
+        for _ in range(1000):
+            await stream.send_all(small)
+            await stream.receive_some(65536)
+            await trio.sleep(1)
+    else:
+        for _ in range(1000):
+            await stream.send_all(encode_frame(requests.make().command))
+            await stream.receive_some(65536)
+            await trio.sleep(chance.uniform(10, 30))
+
+
+async def _fill(broker: BrokerProcess) -> None:
+    """Some messages for those who pull and never read."""
+    async with trio.open_nursery() as nursery:
+        channel = await TcpChannelSource().open_channel(broker.address, Dispatcher(), nursery)
+        for _ in range(200):
+            await channel.call(send_request(GOOD_TOPIC, bytes(1000)), 30.0)
+        nursery.cancel_scope.cancel()
+
+
+async def compare(broker: BrokerProcess, idle: int, bad: int) -> tuple[Report, Report]:
+    """The reports of the well-behaved client alone, and beside the others."""
+    alone, beside = Report(), Report()
+    await _fill(broker)
+    async with well_behaved(broker, alone):
+        await trio.sleep(SECONDS)
+    command = [sys.executable, "-m", "tools.greedy_clients", "--attack", broker.address]
+    command += ["--idle", str(idle), "--bad", str(bad)]
+    process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        await process.stdout.receive_some(1)  # all are connected
+        await trio.sleep(2)
+        async with well_behaved(broker, beside):
+            await trio.sleep(SECONDS)
+    finally:
+        process.kill()
+        with trio.CancelScope(shield=True):
+            await process.wait()
+    return alone, beside
+
+
+async def attack(address: str, idle: int, bad: int) -> None:
+    """Connect and misbehave until killed."""
+    host, port = address.rsplit(":", 1)
+    of_broker, _ = await rows()
+    extremes = Extremes(of_broker, 7)
+    kept: list[trio.SocketStream] = []
+    async with trio.open_nursery() as nursery:
+        while len(kept) < idle:
+            kept.append(await trio.open_tcp_stream(host, int(port)))
+        for number in range(bad):
+            kind = KINDS[number % len(KINDS)]
+            nursery.start_soon(misbehave, address, kind, number, extremes)
+        print("x", flush=True)
+
+
+def main() -> int:
+    """Run both and compare."""
+    parser = argparse.ArgumentParser(description="Well-behaved clients beside very many others.")
+    parser.add_argument("--idle", type=int, default=10_000)
+    parser.add_argument("--bad", type=int, default=1000)
+    parser.add_argument("--attack", help="only misbehave, at this address")
+    options = parser.parse_args()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    if options.attack:
+        trio.run(attack, options.attack, options.idle, options.bad)
+        return 0
+    room = max(0, hard - 500 - options.bad)
+    # A server takes 10,000 connections by default; the bad and the good need theirs.
+    idle = min(options.idle, room, 10_000 - options.bad - 10)
+    with broker_process(connectionMemoryLimit=256 * 1024 * 1024) as broker:
+        alone, beside = trio.run(partial(compare, broker, idle, options.bad))
+    print("alone: ", alone)
+    print(f"beside {idle} idle and {options.bad} bad connections: ", beside)
+    for failure in beside.failures[:10]:
+        print("FAILED", failure[:500])
+    fine = beside.percentile(0.99) <= 2 * max(alone.percentile(0.99), 0.005)
+    return 0 if fine and not beside.failures else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
