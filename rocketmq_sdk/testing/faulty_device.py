@@ -6,7 +6,7 @@ import itertools
 import os
 import time
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from trio.testing import MockClock
@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_sdk.testing.disk_model import Inode
+    from rocketmq_sdk.testing.stepped_threads import SteppedThread
+
+
+_PAUSES: Final = 0.5
+"""How many operations in threads the loop goes on before."""
 
 
 class PowerCutError(StoreError):
@@ -55,12 +60,8 @@ class FaultyDevice:
         self._dead = False
         self._used_pages = 0
         self._number = itertools.count(1)
-        # A sync inside `run` covers what was written before `run` was called or inside
-        # it, but not what was written while it waited.
-        self._waited: tuple[int, int] = (0, 0)
-        self._before: dict[int, dict[int, bytes | None]] = {}
-        self._in_run = False
-        self._delay = 0.0
+        self._thread: SteppedThread[object] | None = None
+        """The thread that is running, while the loop stands still."""
 
     # --- faults
 
@@ -72,16 +73,30 @@ class FaultyDevice:
         """
         if not self.faults:
             return size
-        code, delay, room = self.faults.meet(
-            operation, path, offset, size, on_loop=not self._in_run
-        )
-        if delay and self._in_run:
-            self._delay += delay
+        thread = self._thread
+        code, delay, room = self.faults.meet(operation, path, offset, size, on_loop=thread is None)
+        if delay and thread is not None:
+            thread.pause(delay)
         elif delay:
             _stall(delay)
         if code:
             raise translate(OSError(code, os.strerror(code)), path, operation.value)
         return room
+
+    # --- threads
+
+    def pause(self, *, always: bool = False) -> None:
+        """In a thread, let the loop go on before the next operation: now and then."""
+        if self._thread is not None and (always or self.generator.random() < _PAUSES):
+            self._thread.pause()
+
+    def advance(self, thread: SteppedThread[Any]) -> float:
+        """Let a thread go on to its next pause; gives the seconds that it waits for."""
+        self._thread = thread
+        try:
+            return thread.advance()
+        finally:
+            self._thread = None
 
     # --- the end
 
@@ -92,6 +107,7 @@ class FaultyDevice:
 
     def step(self, path: str) -> bool:
         """Count an operation; True when it is the one at the cut."""
+        self.pause()
         if self._dead:
             raise PowerCutError(f"{path}: after the end")
         self.operations += 1
@@ -174,13 +190,15 @@ class FaultyDevice:
         inode.charged -= pages
         self._used_pages -= len(pages)
 
-    def covered(self, number: int) -> bool:
-        """Whether a sync now covers a change."""
-        low, high = self._waited
-        return not low < number <= high
-
     def sync_inode(self, inode: Inode, path: str) -> None:
-        """Make the content of a file durable, or fail and forget pages."""
+        """Make the content of a file durable, or fail and forget pages.
+
+        In a thread, that is the content from before the sync began; what is written
+        while it waits stays unsynced.
+        """
+        begin = next(self._number)
+        before = {} if self._thread is None else {at: inode.pages.get(at) for at in inode.dirty}
+        self.pause(always=True)
         last = self.step(path)
         problem: StoreError | None = None
         if not last:
@@ -189,10 +207,9 @@ class FaultyDevice:
             except StoreError as error:
                 problem = error
         failing = last or problem is not None
-        before = self._before.get(id(inode), {})
         for page, number in list(inode.dirty.items()):
             if not failing or self.generator.random() < 0.5:
-                if self.covered(number):
+                if number < begin:
                     inode.persist(page, inode.pages.get(page))
                     del inode.dirty[page]
                 elif page in before:

@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import itertools
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -47,11 +47,12 @@ from rocketmq_sdk.errors import StoreError, StoreFullError, StoreLockedError
 from rocketmq_sdk.testing.disk_model import DirectoryChange, Inode, parent_of
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_device import FaultyDevice
+from rocketmq_sdk.testing.stepped_threads import SteppedMailbox, SteppedThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Result
+    from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Join, Mailbox, Result
 
 
 _AT_A_TIME: Final = 4
@@ -91,6 +92,7 @@ class FaultyFile:
         """Up to `size` bytes, as written, durable or not; `StoreError` for a fault."""
         files = self._files
         inode = self._found()
+        files.pause()
         size = files.meet(Operation.READ, self.path, offset, size)
         return inode.read(size, offset, files.page_size)
 
@@ -403,13 +405,15 @@ class FaultyFileSystem(FaultyDevice):
 
         After a failure a later sync does.
         """
+        begin = next(self._number)
+        self.pause(always=True)
         last = self.step(directory)
         if not last:
             self.meet(Operation.SYNC_DIRECTORY, directory)
         for change in [
             change
             for change in self._changes
-            if change.directory == directory and self.covered(change.number)
+            if change.directory == directory and change.number < begin
         ]:
             if last and self.generator.random() < 0.5:
                 continue
@@ -434,27 +438,44 @@ class FaultyFileSystem(FaultyDevice):
         ]
 
     async def run(self, operation: Callable[[], Result]) -> Result:
-        """Run an operation after other tasks had a chance to run.
-
-        A sync in it does not cover what those wrote meanwhile, as one in a thread may
-        not.
-        """
-        low = next(self._number)
-        before = {
-            id(inode): {page: inode.pages.get(page) for page in inode.dirty}
-            for inode in self.names.values()
-            if inode.dirty
-        }
-        for _ in range(self.generator.randrange(1, 4)):
-            await trio.lowlevel.checkpoint()
-        self._waited, self._before = (low, next(self._number)), before
-        self._in_run = True
+        """Run an operation in a thread; other tasks run between its steps."""
+        thread = SteppedThread("operation", operation)
         try:
-            return operation()
+            with trio.CancelScope(shield=True):
+                await self._drive(thread, None)
         finally:
-            self._waited, self._before, self._in_run = (0, 0), {}, False
-            delay, self._delay = self._delay, 0.0
+            thread.abandon()
+        return thread.result()
+
+    async def _drive(self, thread: SteppedThread[Any], mailbox: SteppedMailbox | None) -> None:
+        """Let a thread and the tasks take turns until the thread ends."""
+        while not thread.ended:
+            if mailbox is not None and mailbox.waiting:
+                await mailbox.wait_filled()
+            for _ in range(self.generator.randrange(4)):
+                await trio.lowlevel.checkpoint()
+            delay = self.advance(thread)
             if delay:
-                with trio.CancelScope(shield=True):
-                    async with self._places:
-                        await trio.sleep(delay)
+                async with self._places:
+                    await trio.sleep(delay)
+
+    def start_thread(self, name: str, work: Callable[[Mailbox], None]) -> tuple[Mailbox, Join]:
+        """Start a thread; tasks run between its steps."""
+        mailbox = SteppedMailbox(lambda: self.pause(always=True))
+        thread = SteppedThread(name, lambda: work(mailbox))
+        ended = trio.Event()
+
+        async def drive() -> None:
+            try:
+                await self._drive(thread, mailbox)
+            finally:
+                thread.abandon()
+                ended.set()
+
+        async def join() -> None:
+            with trio.CancelScope(shield=True):
+                await ended.wait()
+            thread.result()
+
+        trio.lowlevel.spawn_system_task(drive)
+        return mailbox, join

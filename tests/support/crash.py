@@ -11,8 +11,9 @@ than what was written and not dropped since.
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING
 
 import trio
 import trio.testing
@@ -28,7 +29,11 @@ from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
+from support.seeded import seed_everything
 from support.store import STORE_HOST, message
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
 
 Key = tuple[str, int, int]
 TOPICS = ("TopicA", "TopicB")
@@ -238,17 +243,34 @@ class Life:
         self.number = number
         self.count = 0
         self.config = ConfigFile(files, "topics.json")
+        self.saving = trio.Lock()
 
-    async def work(self, steps: int) -> None:
-        """Random operations until the end comes."""
-        kinds: list[Any] = [self.put] * 12 + [
+    def kinds(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        """What happens, as often as it stands here."""
+        return [self.put] * 12 + [
+            self.turn,
+            self.turn,
             self.put_batch,
             self.flush,
             self.sleep,
             self.sleep,
+            self.breathe,
+            self.breathe,
+            self.breathe,
             self.save,
             self.delete,
         ]
+
+    async def work(self, steps: int) -> None:
+        """Random operations of one to three tasks until the end comes."""
+        tasks = self.generator.choice([1, 2, 3])
+        async with trio.open_nursery() as nursery:
+            for _ in range(tasks):
+                nursery.start_soon(self.work_alone, steps // tasks)
+
+    async def work_alone(self, steps: int) -> None:
+        """Random operations one after another until the end comes."""
+        kinds = self.kinds()
         for _ in range(steps):
             await self.generator.choice(kinds)()
             if self.files.dead:
@@ -275,6 +297,28 @@ class Life:
                 )
         if batch and self.generator.random() < 0.7:
             await self.wait(result, batch)
+
+    async def turn(self) -> None:
+        """Requests that arrived together: one write for all, no task waits for the
+        sync.
+        """
+        topic, queue_id = self.generator.choice(TOPICS), self.generator.randrange(2)
+        self.store.begin()
+        results = [
+            self.store.put(message(topic, queue_id, self.body()))
+            for _ in range(self.generator.choice([1, 2, 6]))
+        ]
+        try:
+            self.store.end()
+        except StoreError:
+            return
+        if self.files.dead:
+            return
+        for result in results:
+            if result.ok:
+                owed = self.accepted(topic, queue_id, result.queue_offset, result.physical_offset)
+                if self.store.tells_durable:
+                    self.store.when_durable(result, partial(self.told, [owed]))
 
     async def put_batch(self) -> None:
         """A client's batch."""
@@ -303,24 +347,43 @@ class Life:
 
     async def wait(self, result: PutResult, batch: list[tuple[Key, int]]) -> None:
         status = await self.store.wait_durable(result)
-        if status is PutStatus.PUT_OK and self.store.needs_wait:
-            for key, _position in batch:
-                if key in self.wanted.accepted and result.ok:
-                    self.wanted.durable[key] = self.wanted.accepted[key]
+        if self.store.needs_wait:
+            self.told(batch, status)
+
+    def told(self, batch: list[tuple[Key, int]], status: PutStatus) -> None:
+        """How the wait for some messages ended."""
+        if status is PutStatus.PUT_OK:
+            self.synced(batch)
+
+    def synced(self, batch: list[tuple[Key, int]]) -> None:
+        """Some messages are durable, unless their topic was deleted meanwhile."""
+        for key, position in batch:
+            owed = self.wanted.accepted.get(key)
+            if owed is not None and owed[0] == position:
+                self.wanted.durable[key] = owed
 
     async def flush(self) -> None:
-        accepted = dict(self.wanted.accepted)
+        batch = [(key, position) for key, (position, _) in self.wanted.accepted.items()]
         try:
             await self.store.flush()
         except StoreError:
             return
-        self.wanted.durable.update(accepted)
+        self.synced(batch)
 
     async def sleep(self) -> None:
         await trio.sleep(self.generator.choice([0.01, 0.3, 1, 5]))
 
+    async def breathe(self) -> None:
+        """Let a thread do a step or two."""
+        for _ in range(self.generator.randrange(8)):
+            await trio.lowlevel.checkpoint()
+
     async def save(self) -> None:
         """Write the configuration file anew."""
+        async with self.saving:
+            await self._save()
+
+    async def _save(self) -> None:
         value = self.count * 100 + self.number
         self.wanted.config.add(value)
         try:
@@ -403,9 +466,12 @@ async def run_seed(seed: int) -> int:
     """One run of several lives; gives the number of crashes. Raises `AssertionError`
     for what the store got wrong.
     """
+    seed_everything(seed)
     generator = Random(seed)
     config = make_config(generator)
-    files = FaultyFileSystem(seed, page_size=generator.choice([512, 512, 4096]))
+    files = FaultyFileSystem(
+        seed, page_size=generator.choice([512, 512, 4096]), blocking=generator.random() < 0.7
+    )
     files.write_back_chance = generator.choice([0, 0, 0.3])
     wanted = Wanted()
     killed = False

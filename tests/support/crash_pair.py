@@ -22,7 +22,7 @@ import trio
 
 from rocketmq_sdk.broker_embedded.replication.slave import Slave, SlaveState
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
-from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
+from rocketmq_sdk.broker_embedded.store.messages import PutStatus
 from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify
 from rocketmq_sdk.errors import StoreError
@@ -40,9 +40,12 @@ from support.crash import (
     read_all,
 )
 from support.replication import ADDRESS, log_of, open_master, open_slave
+from support.seeded import seed_everything
 from support.store import message
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 
@@ -58,32 +61,27 @@ class PairLife(Life):
     network: MemoryNetwork
     slave_files: FaultyFileSystem
 
-    async def work(self, steps: int) -> None:
-        """Random operations until one side is dead for good."""
-        kinds = [self.put] * 12 + [
+    def kinds(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        return [self.put] * 12 + [
             self.put_batch,
             self.flush,
             self.sleep,
             self.sleep,
+            self.breathe,
             self.interrupt,
         ]
-        for _ in range(steps):
-            await self.generator.choice(kinds)()
-            if self.files.dead:
-                return
 
     async def interrupt(self) -> None:
         """The network fails for a moment."""
         self.network.cut(ADDRESS)
 
-    async def wait(self, result: PutResult, batch: list[tuple[Key, int]]) -> None:
-        status = await self.store.wait_durable(result)
-        if status is PutStatus.PUT_OK and result.ok:
-            for key, _position in batch:
-                if key in self.wanted.accepted:
-                    self.replicated[key] = self.wanted.accepted[key]
-                    if self.store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
-                        self.wanted.durable[key] = self.wanted.accepted[key]
+    def told(self, batch: list[tuple[Key, int]], status: PutStatus) -> None:
+        if status is not PutStatus.PUT_OK:
+            return
+        for key, _position in batch:
+            self.replicated[key] = self.wanted.accepted[key]
+        if self.store.config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            self.synced(batch)
 
 
 class Pair:
@@ -97,6 +95,7 @@ class Pair:
         )
         self.sync = self.config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self.page_size = generator.choice([512, 512, 4096])
+        self.blocking = generator.random() < 0.7
         self.master = self._fresh(seed)
         self.slave = self._fresh(seed + 1)
         self.wanted = Wanted()
@@ -111,7 +110,7 @@ class Pair:
         self.emptied = 0
 
     def _fresh(self, seed: int) -> FaultyFileSystem:
-        return FaultyFileSystem(seed, page_size=self.page_size)
+        return FaultyFileSystem(seed, page_size=self.page_size, blocking=self.blocking)
 
     def _arm(self) -> None:
         """Choose who dies, and when."""
@@ -276,6 +275,7 @@ async def run_pair_seed(seed: int) -> int:
     """One run of several lives; gives the number of deaths. Raises `AssertionError` for
     what went wrong.
     """
+    seed_everything(seed)
     pair = Pair(seed)
     for number in range(pair.generator.choice([1, 2, 2, 3])):
         pair._arm()

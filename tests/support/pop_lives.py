@@ -9,7 +9,6 @@ comes before its invisible time is over.
 
 from __future__ import annotations
 
-import random
 from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import Peer, open_on, send_request
 from support.popping import Popper
+from support.seeded import seed_everything
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,7 +152,7 @@ async def run_seed(seed: int, *, power_cut: bool, merge: bool) -> int:
     a run is the same each time.
     """
     generator = Random(seed)
-    random.seed(seed)
+    seed_everything(seed)
     story = Story(generator, strict=not merge)
     settings: dict[str, Any] = {
         "flush_disk_type": "SYNC_FLUSH"
@@ -164,7 +164,7 @@ async def run_seed(seed: int, *, power_cut: bool, merge: bool) -> int:
         "flush_consumer_offset_interval": generator.choice([300, 5000]),
         "enable_retry_topic_v2": generator.random() < 0.3,
     }
-    files = FaultyFileSystem(seed, page_size=512)
+    files = FaultyFileSystem(seed, page_size=512, blocking=generator.random() < 0.7)
     clock = TrioClock()  # the wall goes on while brokers come and go
     story.clock_ms = clock.now_ms
     deaths = 0

@@ -28,6 +28,7 @@ from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.crash import VirtualClock, forgot_log
+from support.seeded import seed_everything
 from support.store import STORE_HOST, message
 
 TOPIC = "TopicA"
@@ -170,9 +171,12 @@ async def run_timer_seed(seed: int) -> int:
     """One run of several lives; gives the number of crashes. Raises `AssertionError`
     for what came too early, not at all, or from nowhere.
     """
+    seed_everything(seed)
     generator = Random(seed)
     config = make_config(generator)
-    files = FaultyFileSystem(seed, page_size=generator.choice([512, 512, 4096]))
+    files = FaultyFileSystem(
+        seed, page_size=generator.choice([512, 512, 4096]), blocking=generator.random() < 0.7
+    )
     files.write_back_chance = generator.choice([0, 0, 0.3])
     owed, clock = Owed(), VirtualClock()
     crashes = 0

@@ -161,7 +161,7 @@ async def aftermath(files: FaultyFileSystem, story: Story, settings: dict[str, o
 
 
 async def operations_of(settings: dict[str, object]) -> int:
-    files = FaultyFileSystem(page_size=512)
+    files = FaultyFileSystem(page_size=512, blocking=True)
     await life(files, Story(), settings)
     return files.operations
 
@@ -176,7 +176,7 @@ async def test_a_kill_in_any_write(
     assert total > 40
     deaths = 0
     for cut_at in range(1 + part, total + 1, 4):
-        files, story = FaultyFileSystem(cut_at, page_size=512), Story()
+        files, story = FaultyFileSystem(cut_at, page_size=512, blocking=True), Story()
         files.cut_at = cut_at
         await life(files, story, settings)
         deaths += files.dead
@@ -192,7 +192,7 @@ async def test_a_power_cut_in_any_write(part: int, autojump_clock: MockClock) ->
     settings = {**SETTINGS, "flush_disk_type": FlushDiskType.SYNC_FLUSH}
     total = await operations_of(settings)
     for cut_at in range(1 + part, total + 1, 4):
-        files, story = FaultyFileSystem(cut_at, page_size=512), Story()
+        files, story = FaultyFileSystem(cut_at, page_size=512, blocking=True), Story()
         files.cut_at = cut_at
         await life(files, story, settings)
         try:

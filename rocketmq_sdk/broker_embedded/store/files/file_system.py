@@ -9,12 +9,14 @@ began later has returned.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
+Join: TypeAlias = Callable[[], Awaitable[None]]
 Result = TypeVar("Result")
 
 
@@ -82,6 +84,22 @@ class StoreFile(Protocol):
 
     def close(self) -> None:
         """Release what the file holds open; later calls open it again."""
+        ...
+
+
+class Mailbox(Protocol):
+    """Hands work to a thread of `FileSystem.start_thread`."""
+
+    def put(self, item: object) -> None:
+        """Hand something over; callable from any thread, does not wait."""
+        ...
+
+    def get(self) -> Any:
+        """What was handed over first; waits for it. For the thread only."""
+        ...
+
+    def get_nowait(self) -> Any:
+        """Like `get`; raises `queue.Empty` instead of waiting."""
         ...
 
 
@@ -192,5 +210,13 @@ class FileSystem(Protocol):
         """Run an operation that may wait for the device, in a thread if that helps.
 
         Cancellation does not interrupt it.
+        """
+        ...
+
+    def start_thread(self, name: str, work: Callable[[Mailbox], None]) -> tuple[Mailbox, Join]:
+        """Start a thread that lives as long as the store and runs `work(mailbox)`.
+
+        Returns the mailbox, and what waits until the thread has ended; cancellation
+        does not interrupt that.
         """
         ...

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from rocketmq_sdk.broker_embedded.store.files.store_thread import start_thread
 from rocketmq_sdk.errors import StoreError, StoreFullError, StoreLockedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Result
+    from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Join, Mailbox, Result
 
 CHUNK = 256 * 1024
 
@@ -284,3 +285,7 @@ class MemoryFileSystem:
         """Run the operation here: memory does not wait."""
         await trio.lowlevel.checkpoint()
         return operation()
+
+    def start_thread(self, name: str, work: Callable[[Mailbox], None]) -> tuple[Mailbox, Join]:
+        """A thread of the operating system."""
+        return start_thread(name, work)

@@ -27,12 +27,13 @@ import trio
 
 from rocketmq_sdk.broker_embedded.store.files import fsync as durable
 from rocketmq_sdk.broker_embedded.store.files.directory_lock import DirectoryLock
+from rocketmq_sdk.broker_embedded.store.files.store_thread import start_thread
 from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Result
+    from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Join, Mailbox, Result
 
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NOT_OFFERED: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV})
@@ -552,3 +553,7 @@ class OsFileSystem:
         if self._limiter is None:
             self._limiter = trio.CapacityLimiter(4)
         return await trio.to_thread.run_sync(operation, limiter=self._limiter)
+
+    def start_thread(self, name: str, work: Callable[[Mailbox], None]) -> tuple[Mailbox, Join]:
+        """A thread of the operating system."""
+        return start_thread(name, work)

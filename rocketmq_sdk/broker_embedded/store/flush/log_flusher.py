@@ -221,7 +221,7 @@ class LogFlusher:
         if target <= max(self._requested, self.flushed.value) or self._closed:
             return
         if self._thread is None:
-            self._thread = SyncThread(self._thread_synced)
+            self._thread = SyncThread(self._files, self._thread_synced)
         self._requested = target
         self._thread.submit(SyncRound(target, self._written_timestamp(), self._sync_of(target)))
 

@@ -187,7 +187,7 @@ class QueueFlusher:
         for queue, offset in zip(queues, offsets, strict=True):
             queue.synced(offset)
             if not queue.unsynced_bytes:
-                self._table.unsynced.discard(queue)
+                self._table.unsynced.pop(queue, None)
 
     async def _write_checkpoint(self, logics_timestamp: int) -> None:
         checkpoint = self._checkpoint

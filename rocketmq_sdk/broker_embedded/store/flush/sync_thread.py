@@ -7,12 +7,15 @@ for a thread, and the next round begins as soon as the last one has ended.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
+from queue import Empty
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem, Mailbox
 
 
 @attrs.frozen
@@ -34,12 +37,12 @@ class SyncThread:
     after the first exception no round runs.
     """
 
-    def __init__(self, done: Callable[[SyncRound, BaseException | None], None]) -> None:
+    def __init__(
+        self, files: FileSystem, done: Callable[[SyncRound, BaseException | None], None]
+    ) -> None:
         self._done = done
-        self._rounds: SimpleQueue[SyncRound | None] = SimpleQueue()
         self._token = trio.lowlevel.current_trio_token()
-        self._thread = threading.Thread(target=self._run, name="rocketmq log sync", daemon=True)
-        self._thread.start()
+        self._rounds, self._join = files.start_thread("rocketmq log sync", self._run)
 
     def submit(self, sync_round: SyncRound) -> None:
         """Run a round as soon as the current one has ended."""
@@ -48,21 +51,21 @@ class SyncThread:
     async def aclose(self) -> None:
         """End the thread after its current round."""
         self._rounds.put(None)
-        with trio.CancelScope(shield=True):
-            await trio.to_thread.run_sync(self._thread.join)
+        await self._join()
 
-    def _newest(self) -> SyncRound | None:
-        newest = self._rounds.get()
+    @staticmethod
+    def _newest(rounds: Mailbox) -> SyncRound | None:
+        newest: SyncRound | None = rounds.get()
         with contextlib.suppress(Empty):
             while newest is not None:
-                newest = self._rounds.get_nowait()
+                newest = rounds.get_nowait()
         return newest
 
-    def _run(self) -> None:
+    def _run(self, rounds: Mailbox) -> None:
         failure: BaseException | None = None
         # The loop may have ended without closing the store.
         with contextlib.suppress(trio.RunFinishedError):
-            while failure is None and (sync_round := self._newest()) is not None:
+            while failure is None and (sync_round := self._newest(rounds)) is not None:
                 try:
                     sync_round.sync()
                 except BaseException as error:  # noqa: BLE001 - handed over

@@ -52,7 +52,7 @@ class ConsumeQueueTable:
         self.queues: dict[str, dict[int, Queue]] = {}
         self.dirty: list[Queue] = []
         """Queues with units that the file system does not have."""
-        self.unsynced: set[Queue] = set()
+        self.unsynced: dict[Queue, None] = {}
         self.in_doubt = False
         """Whether files of any queue may not have a durable name."""
         self.batch_topics: set[str] = set()
@@ -183,7 +183,7 @@ class ConsumeQueueTable:
         """Write the units of one queue. Raises `StoreError`."""
         if not queue.removed:
             queue.write_out()
-            self.unsynced.add(queue)
+            self.unsynced[queue] = None
         queue.dirty = False
 
     def delete_topic(self, topic: str) -> bool:
@@ -194,7 +194,7 @@ class ConsumeQueueTable:
         for queue in queues.values():
             queue.removed = True
             queue.clear()
-            self.unsynced.discard(queue)
+            self.unsynced.pop(queue, None)
         directory = BATCH_DIRECTORY if topic in self.batch_topics else DIRECTORY
         self.batch_topics.discard(topic)
         self._files.remove_tree(f"{directory}/{topic}")

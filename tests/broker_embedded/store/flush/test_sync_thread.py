@@ -13,6 +13,7 @@ import trio
 import trio.testing
 
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.flush.durable_waiters import DurableWaiters
 from rocketmq_sdk.broker_embedded.store.flush.sync_thread import SyncRound, SyncThread
@@ -187,7 +188,9 @@ async def test_the_newest_round_stands_for_those_before_it() -> None:
         return SyncRound(number, 0, sync)
 
     with trio.fail_after(PATIENCE):
-        thread = SyncThread(lambda sync_round, error: done.append((sync_round.target, error)))
+        thread = SyncThread(
+            MemoryFileSystem(), lambda sync_round, error: done.append((sync_round.target, error))
+        )
         thread.submit(job(1))
         await soon(begun.is_set)
         for number in (2, 3, 4):

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
+import trio.testing
 
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
+from rocketmq_sdk.broker_embedded.store.flush.log_flusher import LogFlusher
+from rocketmq_sdk.broker_embedded.store.flush.sync_thread import SyncThread
 from rocketmq_sdk.broker_embedded.store.messages import PutStatus
 from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError, StoreLockedError
 from rocketmq_sdk.testing.faults import Operation
@@ -19,7 +22,7 @@ from support.crash import run_seed
 from support.store import bodies, message, open_store, small_config
 
 if TYPE_CHECKING:
-    import trio.testing
+    from rocketmq_sdk.broker_embedded.store.files.file_system import Mailbox
 
 POINTS = 1000
 SLICE = 100
@@ -51,6 +54,47 @@ async def test_crash_points(first: int, autojump_clock: trio.testing.MockClock) 
         except AssertionError as error:
             raise AssertionError(f"seed {seed}: {error}") from error
     assert crashes > SLICE
+
+
+class Impatient(SyncThread):
+    """Tells the loop of a round before it has synced."""
+
+    def _run(self, rounds: Mailbox) -> None:
+        while (sync_round := self._newest(rounds)) is not None:
+            self._token.run_sync_soon(self._done, sync_round, None)
+            try:
+                sync_round.sync()
+            except StoreError as error:
+                self._token.run_sync_soon(self._done, sync_round, error)
+                return
+
+
+class Generous(LogFlusher):
+    """Takes for durable what was written when a round ended, not when it began."""
+
+    def _flushed_to(self, target: int, timestamp: int) -> None:
+        super()._flushed_to(max(target, self._log.written), timestamp)
+
+
+@pytest.mark.parametrize(
+    ("target", "mistake"),
+    [("log_flusher.SyncThread", Impatient), ("message_store.LogFlusher", Generous)],
+)
+async def test_the_points_find_mistakes_between_the_sync_thread_and_the_loop(
+    target: str,
+    mistake: type,
+    monkeypatch: pytest.MonkeyPatch,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    room = "flush." if target.startswith("log_flusher") else ""
+    monkeypatch.setattr(f"rocketmq_sdk.broker_embedded.store.{room}{target}", mistake)
+
+    async def points() -> None:
+        for seed in range(300):
+            await run_seed(seed)
+
+    with pytest.raises(AssertionError, match=r"^lost "):
+        await points()
 
 
 def test_only_what_was_synced_is_certain() -> None:
@@ -156,21 +200,18 @@ def test_space_ends_in_the_middle_of_a_write() -> None:
 
 
 async def test_a_sync_does_not_cover_what_is_written_while_it_waits(
-    monkeypatch: pytest.MonkeyPatch,
+    autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """As for a thread that took its files before."""
     files = FaultyFileSystem(1, page_size=512)
     file = files.create("one", 1024)
     file.pwrite(b"before", 0)
     files.sync_directory(".")
-
-    async def meanwhile() -> None:
+    files.faults.slow(Operation.SYNC, delay=2)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(files.run, file.sync)
+        await trio.sleep(1)
         file.pwrite(b"after!", 0)
         file.pwrite(b"after!", 512)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("trio.lowlevel.checkpoint", meanwhile)
-        await files.run(file.sync)
     contents = [files.power_cut(seed).read("one") or b"" for seed in range(50)]
     assert {content[:6] for content in contents} == {b"before", b"after!"}
     assert {content[512:518] for content in contents} == {bytes(6), b"after!"}

@@ -1,0 +1,124 @@
+"""Threads that run only while the event loop stands still, step by step.
+
+What a store does in threads is done here by the same code, in real threads. But a
+thread goes on only when the loop lets it, until its next `pause`, and the loop waits
+for that. So the steps of threads and tasks interleave in an order that a test chooses,
+and each run with the same choices is the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from queue import Empty
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Result = TypeVar("Result")
+
+
+class Abandoned(BaseException):
+    """Ends a thread that nobody lets go on any more."""
+
+
+class SteppedThread(Generic[Result]):
+    """Runs a function in a thread, from `advance` to `advance`."""
+
+    __slots__ = ("_abandoned", "_delay", "_error", "_go", "_result", "_stopped", "_thread", "ended")
+
+    def __init__(self, name: str, work: Callable[[], Result]) -> None:
+        self.ended = False
+        """Whether the function has returned or raised."""
+        self._result: list[Result] = []
+        self._error: BaseException | None = None
+        self._abandoned = False
+        self._delay = 0.0
+        # Two locks, each released by one side for the other.
+        self._go, self._stopped = threading.Lock(), threading.Lock()
+        self._go.acquire()
+        self._stopped.acquire()
+        self._thread = threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self, work: Callable[[], Result]) -> None:
+        self._go.acquire()
+        try:
+            if not self._abandoned:
+                self._result.append(work())
+        except BaseException as error:  # noqa: BLE001 - handed over
+            self._error = error
+        self.ended = True
+        self._stopped.release()
+
+    def advance(self) -> float:
+        """Let the thread go on to its next pause, or to its end.
+
+        Returns how many seconds that pause lasts at least.
+        """
+        self._delay = 0.0
+        self._go.release()
+        self._stopped.acquire()
+        if self.ended:
+            self._thread.join()
+        return self._delay
+
+    def pause(self, delay: float = 0.0) -> None:
+        """Let the loop go on; called in the thread."""
+        self._delay = delay
+        self._stopped.release()
+        self._go.acquire()
+        if self._abandoned:
+            raise Abandoned
+
+    def abandon(self) -> None:
+        """End the thread where it is, unless it has ended."""
+        self._abandoned = True
+        while not self.ended:
+            self.advance()
+
+    def result(self) -> Result:
+        """What the function returned; raises what it raised."""
+        if self._error is not None:
+            raise self._error
+        return self._result[0]
+
+
+class SteppedMailbox:
+    """A queue of work for a stepped thread."""
+
+    def __init__(self, pause: Callable[[], None]) -> None:
+        self._pause = pause
+        self._items: deque[object] = deque()
+        self.waiting = False
+        """Whether the thread waits for work."""
+        self.filled = trio.Event()
+
+    def put(self, item: object) -> None:
+        """Hand something over."""
+        self._items.append(item)
+        self.filled.set()
+
+    def get(self) -> object:
+        """The first item; the thread pauses before and while there is none."""
+        self._pause()
+        while not self._items:
+            self.waiting = True
+            self._pause()
+        self.waiting = False
+        return self._items.popleft()
+
+    def get_nowait(self) -> object:
+        """The first item. Raises `queue.Empty` without one."""
+        if not self._items:
+            raise Empty
+        return self._items.popleft()
+
+    async def wait_filled(self) -> None:
+        """Wait until there is work."""
+        while not self._items:
+            self.filled = trio.Event()
+            await self.filled.wait()
