@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.errors import RemoteProtocolError, broker_error
+from rocketmq_sdk.errors import NotSupportedError, RemoteProtocolError, broker_error
+from rocketmq_sdk.protocol.bodies.admin import KVTable
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from rocketmq_sdk.protocol.bodies.offsets import (
     ConsumerOffsetSerializeWrapper,
     DelayOffsetSerializeWrapper,
 )
+from rocketmq_sdk.protocol.bodies.replication import HARuntimeInfo
 from rocketmq_sdk.protocol.bodies.topics import (
     DataVersion,
     TopicConfig,
@@ -45,6 +47,20 @@ async def ask(
     if answer.code != ResponseCode.SUCCESS:
         raise broker_error(answer.code, answer.remark, address=address)
     return answer
+
+
+async def log_end(caller: AddressCaller, address: str) -> int:
+    """The position where the master's log ends.
+
+    From GET_BROKER_HA_STATUS (907), or from GET_BROKER_RUNTIME_INFO (28) of masters
+    before 5.0. Raises as `ask` does.
+    """
+    try:
+        body = (await ask(caller, address, RequestCode.GET_BROKER_HA_STATUS)).body
+    except NotSupportedError:
+        body = (await ask(caller, address, RequestCode.GET_BROKER_RUNTIME_INFO)).body
+        return int(KVTable.decode(body).table.get("commitLogMaxOffset", "0"))
+    return HARuntimeInfo.decode(body).master_commit_log_max_offset
 
 
 async def all_topics(caller: AddressCaller, address: str) -> TopicConfigSerializeWrapper:

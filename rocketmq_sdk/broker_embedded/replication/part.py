@@ -13,7 +13,7 @@ import trio
 from rocketmq_sdk.broker_embedded.part import Part, Service
 from rocketmq_sdk.broker_embedded.replication.ha_status import HaStatus
 from rocketmq_sdk.broker_embedded.replication.master import Master
-from rocketmq_sdk.broker_embedded.replication.slave import Slave, SlaveState
+from rocketmq_sdk.broker_embedded.replication.slave import Slave
 from rocketmq_sdk.broker_embedded.replication.slave_sync import SlaveSync
 from rocketmq_sdk.broker_embedded.request import BUSY, Cost, Request
 from rocketmq_sdk.broker_embedded.settings.config import BrokerRole
@@ -27,7 +27,7 @@ from rocketmq_sdk.protocol.headers.replication import ResetMasterFlushOffsetHead
 from rocketmq_sdk.transport.tcp import open_tcp_listeners, open_tcp_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.members.part import MemberPart
@@ -49,6 +49,19 @@ _OUT_OF_RANGE: Final = frozenset(
         GetStatus.OFFSET_OVERFLOW_BADLY,
     }
 )
+
+
+class _Trouble:
+    """What keeps a slave from following, as `Service.trouble`."""
+
+    __slots__ = ("_slave",)
+
+    def __init__(self, slave: Slave) -> None:
+        self._slave = slave
+
+    def __iter__(self) -> Iterator[str]:
+        if self._slave.problem is not None:
+            yield self._slave.problem
 
 
 def wants_port(config: BrokerConfig) -> bool:
@@ -129,7 +142,9 @@ class ReplicationPart(Part):
 
     def services(self) -> Iterable[Service]:
         """A slave follows its master."""
-        return () if self.slave is None else (Service("replication", self.run),)
+        if self.slave is None:
+            return ()
+        return (Service("replication", self.run, trouble=_Trouble(self.slave)),)
 
     async def load(self) -> None:
         """A slave learns topics from the records that come."""
@@ -210,7 +225,8 @@ class ReplicationPart(Part):
     def home(self, group_broker_id: int) -> int:
         """The broker id for a consumer that keeps up.
 
-        A slave names its master while that is there, otherwise itself.
+        A slave names its master while that is there, otherwise itself. So consumers of
+        a slave that is held up or stopped go to the master.
         """
         if self.slave is None:
             return group_broker_id
@@ -218,11 +234,15 @@ class ReplicationPart(Part):
 
     @property
     def master_is_there(self) -> bool:
-        """Whether a slave is connected to its master."""
-        return self.slave is not None and self.slave.state in (
-            SlaveState.COMPARING,
-            SlaveState.FOLLOWING,
-        )
+        """Whether a slave's master lives.
+
+        The connection for replication tells; where there is none because of what this
+        slave has in its log or on its disk, the master's answers tell.
+        """
+        slave, sync = self.slave, self.sync
+        if slave is None or sync is None:
+            return False
+        return slave.is_connected or (slave.may_be_behind and sync.master_answers)
 
     async def serve(
         self, listeners: list[Any], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED

@@ -55,6 +55,11 @@ class SlaveState(Enum):
 
     The slave could not compare its log.
     """
+    HELD_UP = "HELD_UP"
+    """The store takes nothing now, mostly because its disk is full.
+
+    It tries again. What is there is the master's and is served.
+    """
     STOPPED = "STOPPED"
     """Nothing can be appended until a restart.
 
@@ -82,6 +87,11 @@ class FollowingStore(Protocol):
         """Up to where the log is durable."""
         ...
 
+    @property
+    def needs_restart(self) -> bool:
+        """Whether it takes nothing more until it is opened again."""
+        ...
+
     def append_bytes(self, position: int, data: bytes) -> None:
         """Append bytes of the master's log."""
         ...
@@ -90,8 +100,8 @@ class FollowingStore(Protocol):
         """Bytes of the log from a position to the end of its file."""
         ...
 
-    async def flush(self) -> None:
-        """Make everything durable."""
+    async def flush_log(self, position: int) -> None:
+        """Make the log durable up to a position."""
         ...
 
 
@@ -145,6 +155,21 @@ class Slave:
         """Bytes of the log that were received."""
 
     @property
+    def is_connected(self) -> bool:
+        """Whether the master's replication port is being read from."""
+        return self.state in (SlaveState.COMPARING, SlaveState.FOLLOWING)
+
+    @property
+    def may_be_behind(self) -> bool:
+        """Whether it takes nothing of the master's log, though that may be well."""
+        return self.state in (
+            SlaveState.DIVERGED,
+            SlaveState.REFUSED,
+            SlaveState.HELD_UP,
+            SlaveState.STOPPED,
+        )
+
+    @property
     def master_address(self) -> str | None:
         """The replication port of the master; None while it is not known."""
         return self._address
@@ -186,10 +211,10 @@ class Slave:
     async def _once(self, address: str) -> bool:
         """One connection from its begin to its end; whether there was one."""
         try:
-            await self._store.flush()
+            await self._store.flush_log(self._store.max_physical_offset)
             stream = await self._connect(address)
         except StoreError as error:
-            self._note(SlaveState.STOPPED, f"the store takes nothing any more: {error}")
+            self._store_failed(error)
             return False
         except (RocketMQError, OSError) as error:
             self._lost(f"no connection to the master at {address}: {error}")
@@ -205,8 +230,10 @@ class Slave:
             except StoreCorruptError as error:
                 self._note(SlaveState.STOPPED, str(error))
                 return True
+            except StoreError as error:
+                self._store_failed(error)
+                return True
             except (
-                StoreError,
                 RemoteProtocolError,
                 trio.BrokenResourceError,
                 trio.ClosedResourceError,
@@ -239,6 +266,15 @@ class Slave:
                 "slave: %s", problem
             )
         self.state, self.problem = state, problem
+
+    def _store_failed(self, error: StoreError) -> None:
+        """This slave's own store is the reason why nothing goes on."""
+        if self._store.needs_restart:
+            self._note(SlaveState.STOPPED, f"the store takes nothing any more: {error}")
+        elif self._differs:
+            self.state = SlaveState.DIVERGED
+        else:
+            self._note(SlaveState.HELD_UP, f"the store takes nothing now: {error}")
 
     def _lost(self, problem: str) -> None:
         """The connection ended or failed; a log that was found different stays so."""
@@ -385,7 +421,7 @@ class Slave:
             await self._tell(self._stream, end)  # so that the master's log says it too
         if position == self._compare_start:
             if end % self._store.config.mapped_file_size_commit_log == 0:
-                raise StoreError(
+                raise RemoteProtocolError(
                     f"the connection was ended as the master has nothing at {position},"
                 )
             raise _Diverged(

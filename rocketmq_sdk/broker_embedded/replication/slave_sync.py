@@ -1,10 +1,11 @@
 """Copies a master's tables: topics, groups, offsets, delays, timers.
 
 `SlaveSynchronize` of Apache. Everything each minute, the progress of timers every 3
-seconds, as Apache does it. Beyond Apache, a record of an unknown topic makes that topic
-at once, before the slave acknowledges the record, and asks the master for its true
-configuration. Otherwise a topic made by the last messages before a master's death could
-not be read.
+seconds, as Apache does it. Beyond Apache, progress (offsets, delays, timers) is taken
+over only when this log holds all that it rests on. And a record of an unknown topic
+makes that topic at once, before the slave acknowledges the record, and asks the master
+for its true configuration. Otherwise a topic made by the last messages before a
+master's death could not be read.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import trio
 from rocketmq_sdk.broker_embedded.replication import master_calls as calls
 from rocketmq_sdk.broker_embedded.timers.checkpoint import TimerCheckpoint, write_checkpoint
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.errors import NotSupportedError, RocketMQError, StoreError
+from rocketmq_sdk.errors import BrokerError, NotSupportedError, RocketMQError, StoreError
 from rocketmq_sdk.protocol.bodies.members import MessageRequestModeSerializeWrapper
 from rocketmq_sdk.protocol.bodies.timers import TimerMetricsSerializeWrapper
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
@@ -37,6 +38,10 @@ FULL_PERIOD: Final = 60.0
 """Seconds between two looks at everything."""
 SHORT_PERIOD: Final = 3.0
 """Seconds between two looks at the progress of timers, and after what failed."""
+
+
+class _BehindError(RocketMQError):
+    """This slave has less of the log than the progress that it was told of."""
 
 
 class SlaveSync:
@@ -66,6 +71,8 @@ class SlaveSync:
         self._problems: dict[str, str] = {}
         self.synced: dict[str, int] = {}
         """When each table was taken over last; epoch milliseconds."""
+        self.master_answers = False
+        """Whether the master answered the last time that it was asked."""
 
     def wake(self) -> None:
         """Look at everything now."""
@@ -129,12 +136,18 @@ class SlaveSync:
         """
         address = self._master()
         if address is None:
+            self.master_answers = False
             return False
         try:
             await step(address)
         except NotSupportedError:
+            self.master_answers = True
             return True
+        except _BehindError:
+            self.master_answers = True
+            return False
         except RocketMQError as error:
+            self.master_answers = isinstance(error, (BrokerError, StoreError))
             if self._problems.get(name) != str(error):
                 self._problems[name] = str(error)
                 logger.warning(
@@ -143,6 +156,7 @@ class SlaveSync:
             return False
         if self._problems.pop(name, None) is not None:
             logger.info("the %s of the master at %s are taken over again", name, address)
+        self.master_answers = True
         self.synced[name] = self._core.clock.now_ms()
         return True
 
@@ -172,12 +186,30 @@ class SlaveSync:
                 wrapper.subscription_group_table, wrapper.forbidden_table, wrapper.data_version
             )
 
+    async def _has_it_all(self, address: str) -> None:
+        """Wait until this log holds all that the master has done so far, durably.
+
+        Progress tells which records need no more work because others stand for them,
+        further on in the log: a delayed message that was delivered, for instance. A
+        slave that took over the progress without those others, and became the master,
+        would lose them. Raises when it takes long.
+        """
+        store = self._core.store
+        end = await calls.log_end(self._caller, address)
+        if not await store.dispatched.wait_reached(end, SHORT_PERIOD):
+            raise _BehindError(f"this log ends before {end}")
+        await store.flush_log(end)
+
     async def _offsets(self, address: str) -> None:
-        self._core.offsets.take_over(await calls.all_offsets(self._caller, address))
+        offsets = await calls.all_offsets(self._caller, address)
+        await self._has_it_all(address)
+        self._core.offsets.take_over(offsets)
         await self._core.offsets.persist()
 
     async def _delays(self, address: str) -> None:
-        self._timers.schedule.take_over(await calls.delay_offsets(self._caller, address))
+        offsets = await calls.delay_offsets(self._caller, address)
+        await self._has_it_all(address)
+        self._timers.schedule.take_over(offsets)
         await self._timers.schedule.persist()
 
     async def _modes(self, address: str) -> None:
@@ -197,6 +229,7 @@ class SlaveSync:
         """
         body = (await calls.ask(self._caller, address, RequestCode.GET_TIMER_CHECK_POINT)).body
         theirs = TimerCheckpoint.decode(body)
+        await self._has_it_all(address)
         own = TimerCheckpoint(theirs.last_read_time, 0, theirs.queue_offset, theirs.queue_offset)
         self._timers.service.timers.checkpoint = own
         files = self._core.store.files

@@ -260,6 +260,11 @@ class MessageStore(ReadableStore, RunsOnce):
         yield from self.unreadable
 
     @property
+    def needs_restart(self) -> bool:
+        """Whether nothing more can be appended until the store is opened again."""
+        return self._state.failure is not None
+
+    @property
     def needs_wait(self) -> bool:
         """Whether `wait_durable` may have something to wait for."""
         return self._sync_flush or self._replicas is not None
@@ -506,8 +511,11 @@ class MessageStore(ReadableStore, RunsOnce):
     def append_bytes(self, position: int, data: bytes) -> None:
         """Append bytes of the master's log to a slave's log.
 
-        Raises as `ReplicaLog.append` does.
+        Raises as `ReplicaLog.append` does, and while the units of queues cannot be
+        written.
         """
+        if self._state.queue_problem is not None:
+            raise self._state.queue_problem
         self._replica_log.append(position, data)
 
     async def log_bytes(self, position: int, limit: int) -> bytes | bytearray:
