@@ -1,9 +1,10 @@
 """Lives and deaths of a store, chosen by a seed: the engine of the crash suite.
 
 One run opens a store on a `FaultyFileSystem`, works, and ends at a random operation: by
-a power cut, by a kill, or by the failure of a sync. The next life begins with what is
-left, is checked, and may be ended too: while it recovers, right after, or later. The
-last life is closed cleanly and checked once more. What has to be there: all that was
+a power cut, by a kill, or by the failure of a sync; in a thread or on the loop. The
+next life begins with what is left, which it may be unable to read, is checked, and may
+be ended too: while it recovers, right after, or later. The last life is closed cleanly
+and checked once more. What has to be there: all that was
 acknowledged (under SYNC_FLUSH, by a completed `flush`, or because an earlier recovery
 showed it; before a kill all that a put accepted). What must not be there: anything else
 than what was written and not dropped since.
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 Key = tuple[str, int, int]
 TOPICS = ("TopicA", "TopicB")
 GONE = "Fleeting"
+READ = ("*", "commitlog/*", "consumequeue/*", "index/*", "checkpoint", "cleanStop.json", "unsynced")
 SPACE = 1 << 40
 SYNC_FAILURES = 0.1
 """How many lives see a sync fail."""
@@ -69,6 +71,8 @@ class Wanted:
         self.config: set[int] = {0}
         self.deleting = False
         self.deleted_below = 0
+        self.expired_below = 0
+        """Up to where retention has removed files."""
         self.damaged: set[int] = set()
         """Positions of records that Apache's checks accept although their properties
         lost bytes.
@@ -167,7 +171,7 @@ def check(store: MessageStore, wanted: Wanted, *, killed: bool) -> None:
     found, log = read_all(store)
     required = wanted.accepted if killed else wanted.durable
     for key, expected in required.items():
-        if key[0] == GONE and wanted.deleting:
+        if (key[0] == GONE and wanted.deleting) or expected[0] < wanted.expired_below:
             continue
         assert key in found, f"lost {key} at {expected[0]}"
         assert found[key] == expected, f"changed {key}: at {expected[0]}, found at {found[key][0]}"
@@ -197,12 +201,30 @@ def check(store: MessageStore, wanted: Wanted, *, killed: bool) -> None:
             )
     for position, record in log.items():
         decoded = decode_message(record, inflate=False)
-        if decoded.topic != GONE:
+        if decoded.topic != GONE and position >= wanted.expired_below:
             assert position in positions, (
                 f"the record at {position} ({decoded.topic} {decoded.queue_id} {decoded.offset}) "
                 "is in no queue"
             )
     wanted.survived(found, log)
+
+
+async def check_index(store: MessageStore, wanted: Wanted, generator: Random) -> None:
+    """Some messages of what the store owes are found by their keys."""
+    if not store.config.message_index_enable:
+        return
+    keyed = [
+        (key, position)
+        for key, (position, record) in wanted.accepted.items()
+        if position not in wanted.damaged and b"KEYS\x01" in record
+    ]
+    for key, position in generator.sample(keyed, min(3, len(keyed))):
+        name = decode_message(wanted.accepted[key][1], inflate=False).properties["KEYS"]
+        with trio.move_on_after(60):
+            while position not in (await store.query(key[0], name, 32)).physical_offsets:
+                await trio.sleep(1)
+            continue
+        raise AssertionError(f"{key} at {position} is not found by its key {name}")
 
 
 def make_config(generator: Random) -> StoreConfig:
@@ -218,6 +240,7 @@ def make_config(generator: Random) -> StoreConfig:
         flush_interval_consume_queue=generator.choice([20, 200]),
         flush_consume_queue_least_pages=generator.choice([0, 0, 2]),
         flush_consume_queue_thorough_interval=generator.choice([0, 400, 3000]),
+        message_index_enable=generator.random() < 0.7,
         max_hash_slot_num=10,
         max_index_num=40,
         hot_bytes=generator.choice([4096, 65536]),
@@ -259,6 +282,8 @@ class Life:
             self.breathe,
             self.save,
             self.delete,
+            self.put_together,
+            self.expire,
         ]
 
     async def work(self, steps: int) -> None:
@@ -280,6 +305,12 @@ class Life:
         self.count += 1
         return b"%d-%d " % (self.number, self.count) * self.generator.choice([1, 2, 10, 60, 150])
 
+    def keys(self) -> dict[str, str]:
+        """Properties with a key of its own for some messages."""
+        if self.generator.random() < 0.5:
+            return {}
+        return {"KEYS": f"key-{self.number}-{self.count}"}
+
     async def put(self) -> None:
         """One to ten puts, then the wait for the last."""
         topic = self.generator.choice([*TOPICS, *TOPICS, GONE])
@@ -288,7 +319,11 @@ class Life:
             queue_id = self.generator.randrange(2)
             result = self.store.put(
                 message(
-                    topic, queue_id, self.body(), tag=self.generator.choice([None, "TagA", "TagB"])
+                    topic,
+                    queue_id,
+                    self.body(),
+                    tag=self.generator.choice([None, "TagA", "TagB"]),
+                    properties=self.keys(),
                 )
             )
             if result.ok and not self.files.dead:
@@ -337,6 +372,27 @@ class Life:
                 for index, at in enumerate(result.physical_offsets or [])
             ]
             await self.wait(result, keys)
+
+    async def put_together(self) -> None:
+        """Several messages in one write, as the end of a transaction."""
+        queue_ids = [self.generator.randrange(2) for _ in range(self.generator.choice([2, 3]))]
+        results = self.store.put_together(
+            [message(TOPICS[1], queue_id, self.body()[:300]) for queue_id in queue_ids]
+        )
+        if results[0].ok and not self.files.dead:
+            owed = [
+                self.accepted(TOPICS[1], queue_id, result.queue_offset, result.physical_offset)
+                for queue_id, result in zip(queue_ids, results, strict=True)
+            ]
+            await self.wait(results[-1], owed)
+
+    async def expire(self) -> None:
+        """The disk fills up: retention removes the oldest files."""
+        if self.generator.random() < 0.7:
+            return
+        self.files.told_used_ratio = self.generator.choice([0.87, 0.95])
+        await trio.sleep(self.generator.choice([20, 80]))
+        self.files.told_used_ratio = None
 
     def accepted(self, topic: str, queue_id: int, offset: int, position: int) -> tuple[Key, int]:
         record = self.store.record_at(position)
@@ -438,6 +494,7 @@ async def _live(
         async with store:
             check(store, wanted, killed=killed)
             check_config(files, wanted)
+            await check_index(store, wanted, generator)
             life = Life(store, files, wanted, generator, life_number)
             life.config.load()
             await life.work(steps)
@@ -447,6 +504,9 @@ async def _live(
         if not (files.dead or files.faults or files.limit_bytes < SPACE):
             raise AssertionError(f"the store could not be opened: {error}") from error
         files.halt()
+    finally:
+        files.told_used_ratio = None
+        wanted.expired_below = max(wanted.expired_below, store.min_physical_offset)
     return not files.dead and not files.exists("abort")
 
 
@@ -484,6 +544,13 @@ async def run_seed(seed: int) -> int:
             files.faults.fail(Operation.SYNC, after=generator.randrange(19), times=1)
         if generator.random() < 0.1:
             files.faults.fail(Operation.WRITE, after=generator.randrange(59), times=1)
+        if generator.random() < 0.15:
+            files.faults.fail(
+                Operation.READ,
+                generator.choice(READ),
+                after=generator.choice([0, 0, generator.randrange(40)]),
+                times=1,
+            )
         if generator.random() < 0.1:
             files.limit_bytes = files.used_bytes + generator.randrange(40) * 1024
         clean = await _live(
@@ -513,6 +580,7 @@ async def run_seed(seed: int) -> int:
         async with store:
             check(store, wanted, killed=killed)
             check_config(files, wanted)
+            await check_index(store, wanted, generator)
             assert store.put(message(TOPICS[0], 0, b"still alive", tag="TagA")).ok
             await store.flush()
             wanted.survived(*read_all(store))

@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import logging
 from struct import Struct, error
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.store.files.reserve import write_small
+from rocketmq_sdk.errors import StoreError
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
+_log = logging.getLogger(__name__)
 PATH = "checkpoint"
 NEW_PATH = "checkpoint.new"
 SIZE = 4096
@@ -56,10 +59,13 @@ class Checkpoint:
         self.confirm_physical_offset = 0
 
     def load(self) -> None:
-        """Read the file; when it is missing or too short, nothing is known."""
+        """Read the file; nothing is known when it is missing, short or unreadable."""
         try:
             fields = _FIELDS.unpack_from(self._files.read(PATH) or b"")
         except error:
+            return
+        except StoreError as problem:
+            _log.error("%s; more of the log is read instead", problem)
             return
         (
             self.physic_timestamp,

@@ -23,7 +23,7 @@ import trio
 
 from rocketmq_sdk.broker_embedded.store.index.file import IndexFile, require_size
 from rocketmq_sdk.broker_embedded.store.index.keys import KeyHasher, key_hash
-from rocketmq_sdk.errors import StoreCorruptError, StoreError
+from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.flags import SysFlag
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class IndexService:
             file = IndexFile(self._store_files.open(path), name, self._slot_count, self._capacity)
             try:
                 file.load()
-            except StoreCorruptError as error:
+            except StoreError as error:  # damaged, or the disk does not give it
                 _log.error(
                     "%s; it is removed with those behind it, and the index is built again from "
                     "the log",
