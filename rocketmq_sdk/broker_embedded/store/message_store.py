@@ -511,11 +511,11 @@ class MessageStore(ReadableStore, RunsOnce):
     def append_bytes(self, position: int, data: bytes) -> None:
         """Append bytes of the master's log to a slave's log.
 
-        Raises as `ReplicaLog.append` does, and while the units of queues cannot be
-        written.
+        Raises as `ReplicaLog.append` does, and while log or queues cannot be written.
         """
-        if self._state.queue_problem is not None:
-            raise self._state.queue_problem
+        problem = self._state.problem
+        if problem is not None:
+            raise problem
         self._replica_log.append(position, data)
 
     async def log_bytes(self, position: int, limit: int) -> bytes | bytearray:

@@ -10,17 +10,19 @@ after any other clean stop.
 
 from __future__ import annotations
 
+import logging
 import zlib
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.store.files.reserve import write_small
-from rocketmq_sdk.errors import RemoteProtocolError
+from rocketmq_sdk.errors import RemoteProtocolError, StoreError
 from rocketmq_sdk.protocol.json.dialect import decode_json, encode_pretty
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
     from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import ConsumeQueueTable
 
+_log = logging.getLogger(__name__)
 PATH: Final = "cleanStop.json"
 
 
@@ -45,9 +47,12 @@ def noted_log_end(files: FileSystem) -> int:
 
 
 def _content(files: FileSystem) -> dict[str, object]:
-    data = files.read(PATH)
     try:
+        data = files.read(PATH)
         value = decode_json(data) if data else None
+    except StoreError as error:
+        _log.error("%s; the log is read instead", error)
+        return {}
     except RemoteProtocolError:
         return {}
     return value if isinstance(value, dict) else {}
@@ -59,7 +64,7 @@ def _integer(content: dict[str, object], name: str) -> int | None:
 
 
 def noted_end(files: FileSystem, table: ConsumeQueueTable) -> int | None:
-    """The end of the log by a note that fits the queues. Raises `StoreError`."""
+    """The end of the log by a note that fits the queues and can be read."""
     content = _content(files)
     if not content or content.get("queues") != _digest(table):
         return None
