@@ -1,6 +1,6 @@
 """The crash suite by command:
-`python -m tools.crash_points --points 10000 [--first SEED] [--pairs | --timers]`, in
-the directory `tests`. Exit code 0 when all passed.
+`python -m tools.crash_points --points 10000 [--first SEED] [--of KIND]`, in the
+directory `tests`. Exit code 0 when all passed.
 """
 
 from __future__ import annotations
@@ -14,12 +14,20 @@ from typing import TYPE_CHECKING
 import trio
 import trio.testing
 
+from support.broker_crash import run_broker_seed
 from support.crash import run_seed
 from support.crash_pair import run_pair_seed
 from support.timer_crash import run_timer_seed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+RUNS: dict[str, Callable[[int], Awaitable[int]]] = {
+    "stores": run_seed,
+    "pairs": run_pair_seed,
+    "timers": run_timer_seed,
+    "brokers": run_broker_seed,
+}
 
 
 async def _run(
@@ -56,15 +64,13 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0, metavar="SEED")
     parser.add_argument("--stop-at", type=int, default=20, metavar="FAILURES")
-    parser.add_argument(
-        "--pairs", action="store_true", help="crash masters and slaves instead of single stores"
-    )
-    parser.add_argument("--timers", action="store_true", help="crash timers instead of messages")
+    parser.add_argument("--of", choices=RUNS, default="stores", help="what to crash")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     clock = trio.testing.MockClock(autojump_threshold=0)
-    run_one = run_pair_seed if options.pairs else run_timer_seed if options.timers else run_seed
-    return trio.run(_run, options.first, options.points, options.stop_at, run_one, clock=clock)
+    return trio.run(
+        _run, options.first, options.points, options.stop_at, RUNS[options.of], clock=clock
+    )
 
 
 if __name__ == "__main__":

@@ -576,6 +576,15 @@ class TimerStore:
             self.wheel.write_pages(pages).sync()
             self._files.sync_directory(".")
         old = self.checkpoint
-        self.checkpoint = attrs.evolve(old, last_read_time=read_time, log_flushed=self.log.synced)
+        # With the log goes up to where it holds messages: a start that trusts the one
+        # without the other enters them again.
+        offset = max(old.queue_offset, self.next_offset)
+        self.checkpoint = attrs.evolve(
+            old,
+            last_read_time=read_time,
+            log_flushed=self.log.synced,
+            queue_offset=offset,
+            master_queue_offset=offset,
+        )
         if self.checkpoint != old:
             write_checkpoint(self._files, self.checkpoint)

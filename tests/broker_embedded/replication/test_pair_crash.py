@@ -1,5 +1,5 @@
 """The crash suite of replication: masters and slaves that are cut off at seeded points.
-`python -m tools.crash_points --pairs` runs more of them.
+`python -m tools.crash_points --of pairs` runs more of them.
 """
 
 from __future__ import annotations

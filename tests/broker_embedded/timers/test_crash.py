@@ -1,5 +1,5 @@
 """Timers through power cuts, kills and failed syncs at seeded points.
-`python -m tools.crash_points --timers` runs more of them.
+`python -m tools.crash_points --of timers` runs more of them.
 """
 
 from __future__ import annotations
