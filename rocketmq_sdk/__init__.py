@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.client.config import ClientConfig
+    from rocketmq_sdk.client.credentials import Credentials, Signing
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.assign.average import Average, AverageByCircle
     from rocketmq_sdk.consumer.assign.by_config import ByConfig
@@ -106,6 +107,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "broker_embedded.settings.config": ("BrokerConfig",),
     "broker_embedded.store.config": ("StoreConfig",),
     "client.config": ("ClientConfig",),
+    "client.credentials": ("Credentials", "Signing"),
     "client.runtime": ("Client",),
     "consumer.assign.average": ("Average", "AverageByCircle"),
     "consumer.assign.by_config": ("ByConfig",),
@@ -211,6 +213,7 @@ __all__ = [
     "ConsumeLater",
     "ConsumerHealth",
     "ConsumerStatistics",
+    "Credentials",
     "EmbeddedBroker",
     "ExpressionType",
     "FieldError",
@@ -255,6 +258,7 @@ __all__ = [
     "SendStatus",
     "SendTimeout",
     "ServiceNotAvailableError",
+    "Signing",
     "SimpleConfig",
     "SimpleConsumer",
     "SimpleStatistics",

@@ -1,17 +1,20 @@
 """Clocks, which are passed to whatever needs the time.
 
 Nobody else in the package reads a clock. Wall time is an epoch fixed when the clock is
-made plus the monotonic time since then, so a step of the system's clock cannot make
-stored time jump, and under a virtual trio clock a delay of two hours passes as fast as
-the test does.
+made plus the monotonic time since then and the time for which the machine was
+suspended, so a step of the system's clock cannot make stored time jump, and under a
+virtual trio clock a delay of two hours passes as fast as the test does.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
+
+SUSPENSION: Final = 1.0
+"""The least seconds that count as a suspension of the machine."""
 
 
 class Clock(Protocol):
@@ -31,17 +34,44 @@ def monotonic_ms(clock: Clock) -> int:
     return int(clock.monotonic() * 1000)
 
 
+if hasattr(time, "CLOCK_BOOTTIME"):
+
+    def suspended() -> float:
+        """Seconds for which the machine has been suspended since it was started.
+
+        The clocks of trio and of `time.monotonic` stand still then. 0.0 where the
+        system does not tell (it does on Linux).
+        """
+        # Two looks are never at the same moment, so there are no exact numbers.
+        difference = round(time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(), 1)
+        return difference if difference >= SUSPENSION else 0.0
+
+else:
+
+    def suspended() -> float:
+        """Seconds for which the machine has been suspended: not known here."""
+        return 0.0
+
+
+def elapsed() -> float:
+    """Seconds of the trio clock, and those for which the machine was suspended.
+
+    For what goes on elsewhere meanwhile, as the time of a lock at a broker.
+    """
+    return trio.current_time() + suspended()
+
+
 class SystemClock:
     """Time of the operating system, for code that runs outside trio."""
 
     __slots__ = ("_epoch",)
 
     def __init__(self) -> None:
-        self._epoch = time.time() - time.monotonic()
+        self._epoch = time.time() - time.monotonic() - suspended()
 
     def now_ms(self) -> int:
         """Epoch milliseconds."""
-        return int((self._epoch + time.monotonic()) * 1000)
+        return int((self._epoch + time.monotonic() + suspended()) * 1000)
 
     def monotonic(self) -> float:
         """Seconds of `time.monotonic`."""
@@ -51,25 +81,50 @@ class SystemClock:
 class TrioClock:
     """Time of the running trio loop, so a virtual clock moves it.
 
-    The wall epoch is fixed at the first look inside `trio.run`. Outside of it there is
-    only the wall clock.
+    The wall epoch is fixed at the first look inside `trio.run`. Under a virtual clock
+    all clocks of a run have the same one, so that they agree however much time has been
+    skipped. Outside of `trio.run` there is only the wall clock.
     """
 
-    __slots__ = ("_epoch",)
+    __slots__ = ("_epoch", "_look_at", "_slept")
 
     def __init__(self) -> None:
         self._epoch: float | None = None
+        self._slept = 0.0
+        self._look_at = float("-inf")
 
     def now_ms(self) -> int:
-        """Epoch milliseconds."""
+        """Epoch milliseconds, right again within a second after a suspension."""
         try:
             now = trio.current_time()
         except RuntimeError:
             return int(time.time() * 1000)
-        if self._epoch is None:
-            self._epoch = time.time() - now
+        if now >= self._look_at:
+            self._look_at = now + 1.0
+            slept = suspended()
+            if self._epoch is None:
+                self._epoch, self._slept = _epoch_of_run(now), slept
+            elif slept - self._slept >= SUSPENSION:
+                self._epoch += slept - self._slept
+                self._slept = slept
+        assert self._epoch is not None
         return int((self._epoch + now) * 1000)
 
     def monotonic(self) -> float:
         """Seconds of the trio clock."""
         return trio.current_time()
+
+
+_first_look: trio.lowlevel.RunVar[tuple[float, float, float]] = trio.lowlevel.RunVar("epoch")
+
+
+def _epoch_of_run(now: float) -> float:
+    """What to add to the trio clock to have wall time."""
+    epoch = time.time() - now
+    try:
+        first, began, began_really = _first_look.get()
+    except LookupError:
+        _first_look.set((epoch, now, time.monotonic()))
+        return epoch
+    is_virtual = abs((now - began) - (time.monotonic() - began_really)) > SUSPENSION
+    return first if is_virtual else epoch

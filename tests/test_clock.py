@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from rocketmq_sdk import clock as clock_module
 from rocketmq_sdk.clock import Clock, SystemClock, TrioClock
 
 if TYPE_CHECKING:
@@ -42,3 +43,28 @@ def test_a_step_of_the_system_clock_changes_nothing(monkeypatch: pytest.MonkeyPa
 async def test_two_trio_clocks_start_from_the_wall(autojump_clock: MockClock) -> None:
     now = time.time() * 1000
     assert abs(TrioClock().now_ms() - now) < 10_000
+
+
+def suspend(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    before = clock_module.suspended()
+    monkeypatch.setattr(clock_module, "suspended", lambda: before + seconds)
+
+
+async def test_times_are_right_after_a_suspension(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clocks: list[Clock] = [TrioClock(), SystemClock()]
+    before = [clock.now_ms() for clock in clocks]
+    then = clock_module.elapsed()
+    suspend(monkeypatch, 3600)
+    await trio.sleep(1)
+    for clock, moment in zip(clocks, before, strict=True):
+        assert clock.now_ms() - moment == pytest.approx(3_600_000, abs=10_000)
+    assert clock_module.elapsed() - then == pytest.approx(3601, abs=1)
+
+
+async def test_clocks_of_one_run_agree_however_much_was_skipped(autojump_clock: MockClock) -> None:
+    first = TrioClock()
+    first.now_ms()
+    await trio.sleep(7200)
+    assert TrioClock().now_ms() == first.now_ms()

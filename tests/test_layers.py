@@ -43,8 +43,8 @@ ROOMS = {
     # Modules and folders inside a package: each row may import the rows before it, and
     # nothing of its own row.
     "client": [
-        ["api", "callbacks", "config", "credentials", "hooks", "identity", "namespace", "retry"],
-        ["brokers", "name_servers"],
+        ["address_server", "api", "callbacks", "credentials", "hooks", "identity", "namespace"],
+        ["brokers", "config", "name_servers", "retry", "side_by_side"],
         ["heartbeat", "queries", "routes"],
         ["runtime"],
         ["trace"],

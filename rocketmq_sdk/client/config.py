@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, TypedDict
 
 import attrs
 
+from rocketmq_sdk.client.address_server import is_address_server
+from rocketmq_sdk.client.credentials import Credentials
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import pack_host, parse_addresses
 from rocketmq_sdk.names import TRACE_TOPIC, illegal_characters, topic_problem
@@ -30,7 +32,8 @@ NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
 NamesrvSource = str | Sequence[str] | ChannelSource
 """Where the name servers are.
 
-Addresses separated by `;`, a sequence of addresses, or an in-process broker.
+Addresses separated by `;`, a sequence of addresses, the URL of an address server, or an
+in-process broker.
 """
 
 
@@ -53,6 +56,7 @@ class ClientOptions(TypedDict, total=False):
     namespace: str
     namespace_v2: str
     use_heartbeat_v2: bool
+    credentials: Credentials | None
     interceptors: Iterable[Interceptor]
 
 
@@ -95,6 +99,13 @@ def _check_namespace(_instance: object, field: attrs.Attribute[str], value: str)
         )
 
 
+def _check_credentials(_instance: object, _field: object, value: Credentials | None) -> None:
+    if value is not None and not isinstance(value, Credentials):
+        raise ConfigurationError(
+            f"credentials is a {type(value).__name__}; give Credentials(access_key, secret_key)"
+        )
+
+
 def _interceptors(value: Iterable[Interceptor]) -> tuple[Interceptor, ...]:
     return tuple(value)
 
@@ -120,8 +131,9 @@ class ClientConfig:
     consume in `trace_topic`; `trace_msg_batch_num` of their events, at most 20, go into
     one message. `namespace` puts the names of topics and groups into a namespace,
     `namespace_v2` names one in each request. `use_heartbeat_v2` leaves subscriptions
-    out of heartbeats to brokers that know them. `interceptors` see each request and
-    each answer.
+    out of heartbeats to brokers that know them. `credentials` are the keys of an
+    account, which each request is signed with. `interceptors` see each request, before
+    it is signed, and each answer.
     """
 
     client_ip: str | None = attrs.field(default=None, validator=_check_ip)
@@ -146,6 +158,7 @@ class ClientConfig:
     namespace: str = attrs.field(default="", validator=_check_namespace)
     namespace_v2: str = attrs.field(default="", validator=_check_namespace)
     use_heartbeat_v2: bool = False
+    credentials: Credentials | None = attrs.field(default=None, validator=_check_credentials)
     interceptors: tuple[Interceptor, ...] = attrs.field(
         default=(), converter=_interceptors, validator=_check_interceptors
     )
@@ -154,20 +167,31 @@ class ClientConfig:
 CLIENT_OPTIONS: Final = option_names(ClientConfig)
 
 
+def named_namesrv(namesrv: NamesrvSource | None) -> NamesrvSource:
+    """The argument, or what `NAMESRV_ADDR` says if it is None.
+
+    Raises `ConfigurationError` when that is not set.
+    """
+    if namesrv is not None:
+        return namesrv
+    given = os.environ.get(NAMESRV_VARIABLE, "")
+    if not given.strip():
+        raise ConfigurationError(
+            f"no name server was given; pass namesrv= or set {NAMESRV_VARIABLE}"
+        )
+    return given
+
+
 def resolve_namesrv(namesrv: NamesrvSource | None) -> tuple[str, ...] | ChannelSource:
     """The name servers that an argument means; None reads `NAMESRV_ADDR`.
 
+    None yet for the URL of an address server.
+
     Raises `ConfigurationError` when there is none, or something is no address.
     """
-    if namesrv is None:
-        given = os.environ.get(NAMESRV_VARIABLE, "")
-        if not given.strip():
-            raise ConfigurationError(
-                f"no name server was given; pass namesrv= or set {NAMESRV_VARIABLE}"
-            )
-        return parse_addresses(given)
+    namesrv = named_namesrv(namesrv)
     if isinstance(namesrv, str):
-        return parse_addresses(namesrv)
+        return () if is_address_server(namesrv.strip()) else parse_addresses(namesrv)
     if isinstance(namesrv, Sequence):
         return parse_addresses(list(namesrv))
     if not hasattr(namesrv, "open_channel"):

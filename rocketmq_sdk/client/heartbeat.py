@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rocketmq_sdk.client")
 FIRST_AFTER: Final = 1.0
+PATIENCE: Final = 1.0
+"""Seconds that somebody waits for brokers to know what has changed."""
 
 
 def _short(data: HeartbeatData, fingerprint: int) -> HeartbeatData:
@@ -67,23 +69,46 @@ class Heartbeats:
         """A broker was connected anew: it may have forgotten what it knew."""
         self._known.pop(address, None)
 
-    async def beat_all(self, *, full: bool = False) -> None:
+    async def beat_all(self) -> None:
         """One heartbeat to every broker that should have one, side by side.
 
         Returns when each has answered or failed.
-
-        With `full` no subscription is left out: something has changed that the
-        fingerprint does not tell, as the version of a subscription, or a broker says
-        that it does not know one.
         """
-        if full:
-            self._known.clear()
         data = self._data()
-        if not data.producer_data_set and not data.consumer_data_set:
-            return
         async with trio.open_nursery() as nursery:
-            for address in self._brokers.all(masters_only=not data.consumer_data_set):
+            for address in self._addresses(data):
                 nursery.start_soon(self.beat, address, data)
+
+    async def beat_all_now(self, nursery: trio.Nursery) -> None:
+        """As `beat_all`, but waits for at most a second; late answers count too.
+
+        No subscription is left out: something has changed that the fingerprint does not
+        tell, as the version of a subscription, or a broker says that it does not know
+        one. What takes longer goes on in `nursery`.
+        """
+        self._known.clear()
+        data = self._data()
+        addresses = self._addresses(data)
+        left, done = len(addresses), trio.Event()
+
+        async def beat(address: str) -> None:
+            nonlocal left
+            await self.beat(address, data)
+            left -= 1
+            if not left:
+                done.set()
+
+        for address in addresses:
+            nursery.start_soon(beat, address)
+        if addresses:
+            with trio.move_on_after(PATIENCE):
+                await done.wait()
+
+    def _addresses(self, data: HeartbeatData) -> list[str]:
+        """The brokers that should have a heartbeat."""
+        if not data.producer_data_set and not data.consumer_data_set:
+            return []
+        return self._brokers.all(masters_only=not data.consumer_data_set)
 
     async def beat(self, address: str, data: HeartbeatData | None = None) -> None:
         """One heartbeat to one broker; keeps the version that it answers with."""

@@ -14,7 +14,7 @@ import trio
 from rocketmq_sdk.errors import ConnectError, RequestTimeoutError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.remoting.client import RemotingClient
@@ -26,14 +26,26 @@ class NameServers:
     An address None means the name server of an in-process source.
     """
 
-    __slots__ = ("_addresses", "_chosen", "_remoting")
+    __slots__ = ("_addresses", "_chosen", "_remoting", "_unknown")
 
     def __init__(
-        self, remoting: RemotingClient, addresses: Sequence[str | None], *, first: int = 0
+        self,
+        remoting: RemotingClient,
+        addresses: Sequence[str | None],
+        *,
+        first: int = 0,
+        unknown: Callable[[], ConnectError] | None = None,
     ) -> None:
         self._remoting = remoting
         self._addresses = tuple(addresses)
-        self._chosen = first % len(self._addresses)
+        self._unknown = unknown
+        self._chosen = first % max(1, len(self._addresses))
+
+    def replace(self, addresses: Sequence[str | None]) -> None:
+        """Ask these from now on; the chosen one stays chosen if it is among them."""
+        chosen = self.chosen if self._addresses else None
+        self._addresses = tuple(addresses)
+        self._chosen = self._addresses.index(chosen) if chosen in self._addresses else 0
 
     @property
     def chosen(self) -> str | None:
@@ -48,15 +60,18 @@ class NameServers:
         """
         deadline = trio.current_time() + timeout
         number = len(self._addresses)
+        if not number:
+            assert self._unknown is not None
+            raise self._unknown()
         failures: list[ConnectError | RequestTimeoutError] = []
         while True:
-            chosen = self._chosen
+            chosen = self._chosen % len(self._addresses)
             share = (deadline - trio.current_time()) / (number - len(failures))
             try:
                 return await self._remoting.call(self._addresses[chosen], command, share)
             except (ConnectError, RequestTimeoutError) as error:
                 failures.append(error)
                 if self._chosen == chosen:
-                    self._chosen = (chosen + 1) % number
+                    self._chosen = (chosen + 1) % len(self._addresses)
                 if len(failures) == number:
                     raise

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
 
+from rocketmq_sdk.client.address_server import AddressServer, instance_namespace
 from rocketmq_sdk.client.api import members
 from rocketmq_sdk.client.api.routes import topic_route
 from rocketmq_sdk.client.brokers import BrokerAddresses
@@ -22,8 +23,10 @@ from rocketmq_sdk.client.config import (
     ClientConfig,
     ClientOptions,
     NamesrvSource,
+    named_namesrv,
     resolve_namesrv,
 )
+from rocketmq_sdk.client.credentials import Signing
 from rocketmq_sdk.client.heartbeat import Heartbeats
 from rocketmq_sdk.client.identity import local_ip, make_client_id
 from rocketmq_sdk.client.name_servers import NameServers
@@ -55,8 +58,9 @@ UNREGISTER_TIMEOUT: Final = 1.0
 class Client(RunsOnce):
     """A client of a cluster, shared by producers and consumers through `client=`.
 
-    `namesrv` is a list of addresses (text separated by `;`, or a sequence) or an
-    `EmbeddedBroker`; unset, `NAMESRV_ADDR` is read. The options are those of
+    `namesrv` is a list of addresses (text separated by `;`, or a sequence), the URL of
+    an address server that names them, or an `EmbeddedBroker`; unset, `NAMESRV_ADDR` is
+    read. The options are those of
     `ClientConfig`; `channels` opens the connections, instead of TCP, to the addresses
     that it knows. Use it as `async with Client(...) as client`, once; leaving the block
     ends its tasks and connections. Raises `ConfigurationError` for settings that are
@@ -75,16 +79,26 @@ class Client(RunsOnce):
     ) -> None:
         refuse_unknown(options, CLIENT_OPTIONS, "Client")
         self.config = ClientConfig(**options)
+        namesrv = named_namesrv(namesrv)
         source = resolve_namesrv(namesrv)
         self._source = channels if isinstance(source, tuple) else source
         self._addresses: tuple[str, ...] = source if isinstance(source, tuple) else ()
         self.clock: Clock = clock or TrioClock()
-        ip = self.config.client_ip or local_ip(self._addresses)
+        self._address_server: AddressServer | None = None
+        if source == () and isinstance(namesrv, str):
+            self._address_server = AddressServer(
+                namesrv.strip(), self.config.unit_name, self._name_servers_changed
+            )
+        near = (self._address_server.host,) if self._address_server else self._addresses
+        ip = self.config.client_ip or local_ip(near)
         self.client_id: str = make_client_id(ip, self.config.instance_name, self.config.unit_name)
         self.ids = UniqueIdGenerator(pack_host(ip, 0)[:-4], os.getpid(), self.clock)
-        self.namespace = Namespace(self.config.namespace)
+        instance = instance_namespace(namesrv) if isinstance(namesrv, str) else ""
+        self.namespace = Namespace(self.config.namespace or instance)
         own = [NamespaceFields(self.config.namespace_v2)] if self.config.namespace_v2 else []
-        self._interceptors = [*own, *self.config.interceptors]
+        keys = self.config.credentials
+        signing = [] if keys is None else [Signing(keys)]
+        self._interceptors = [*own, *self.config.interceptors, *signing]
         self.brokers = BrokerAddresses()
         self.routes = RouteCache(
             self._ask_route,
@@ -122,10 +136,7 @@ class Client(RunsOnce):
         ):
             self._remoting = remoting
             remoting.on_connect.append(self._connected)
-            servers: tuple[str | None, ...] = self._addresses or (None,)
-            self._name_servers = NameServers(
-                remoting, servers, first=random.randrange(len(servers))
-            )
+            await self._find_name_servers(remoting, nursery)
             self._nursery = nursery
             await nursery.start(self.routes.run)
             nursery.start_soon(self._heartbeats.run)
@@ -134,6 +145,24 @@ class Client(RunsOnce):
             finally:
                 self._nursery = None
                 nursery.cancel_scope.cancel()
+
+    async def _find_name_servers(self, remoting: RemotingClient, nursery: trio.Nursery) -> None:
+        server = self._address_server
+        if server is None:
+            servers: tuple[str | None, ...] = self._addresses or (None,)
+            self._name_servers = NameServers(
+                remoting, servers, first=random.randrange(len(servers))
+            )
+            return
+        self._name_servers = NameServers(remoting, (), unknown=server.unknown)
+        await server.refresh()
+        nursery.start_soon(server.run)
+
+    def _name_servers_changed(self, addresses: tuple[str, ...]) -> None:
+        """The address server has named others."""
+        self._addresses = addresses
+        if self._name_servers is not None:
+            self._name_servers.replace(random.sample(addresses, len(addresses)))
 
     @property
     def running(self) -> bool:
@@ -242,9 +271,10 @@ class Client(RunsOnce):
     async def heartbeat_now(self) -> None:
         """Send full heartbeats to all brokers in use, and wait for their answers.
 
-        Returns when each has answered or failed.
+        Returns when each has answered or failed, or after a second: a broker that does
+        not answer holds up nobody.
         """
-        await self._heartbeats.beat_all(full=True)
+        await self._heartbeats.beat_all_now(self.nursery)
 
     def _connected(self, address: str | None, channel: Channel) -> None:
         """A connection was opened, for the first time or again.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
@@ -14,6 +14,12 @@ from rocketmq_sdk.model.properties import decode_properties, encode_properties
 
 _NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 _MAX_FLAG: Final = 2**31 - 1
+_EARLIEST: Final = 10**11
+"""Of 1973 in milliseconds; in seconds it is far away."""
+_LATEST: Final = 10**14
+"""Of the year 5138 in milliseconds."""
+_LONGEST_DELAY: Final = 10**9
+"""Seconds; more is a moment and no delay."""
 _Setter = Callable[["Message", object], None]
 
 
@@ -84,16 +90,49 @@ def epoch_milliseconds(moment: datetime | int) -> int:
     return moment
 
 
+def _deliver_at_ms(moment: datetime | int) -> int:
+    """When to deliver, refusing whole numbers that are no milliseconds of our time."""
+    milliseconds = epoch_milliseconds(moment)
+    if isinstance(moment, int) and not _EARLIEST <= milliseconds < _LATEST:
+        unit = "seconds" if milliseconds < _EARLIEST else "micro- or nanoseconds"
+        raise ConfigurationError(
+            f"deliver_at is {moment}, which looks like {unit}; give epoch milliseconds, an aware "
+            "datetime, or delay= in seconds"
+        )
+    return milliseconds
+
+
+def _delay_ms(delay: float | timedelta) -> int:
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise ConfigurationError(f"delay is {delay!r}; give seconds or a timedelta")
+    if not 0 <= seconds < _LONGEST_DELAY:
+        raise ConfigurationError(
+            f"delay is {delay!r}; give seconds from now, at least 0 (deliver_at= takes a moment)"
+        )
+    return round(seconds * 1000)
+
+
+def _check_tag(tag: str) -> None:
+    _check_separators("the tag", tag)
+    if "|" in tag or "," in tag or tag == "*" or tag != tag.strip() or not tag:
+        raise ConfigurationError(
+            f"the tag {tag!r} could not be subscribed to; a message has one tag, without '|' and "
+            "',' and without spaces around it"
+        )
+
+
 class Message:
     """A message to send.
 
     Immutable; may be sent several times, each send gives it a new unique id.
 
     `body` is not empty. `tags` is one tag (the broker filters by the whole text);
-    `keys` are looked up by queries; `properties` are the user's own. `sharding_key`
-    keeps messages of equal key in order on one queue when a selector by key is used.
-    `delay_level` (1-18 by default at the broker) or `deliver_at` (aware datetime or
-    epoch milliseconds) delays delivery; only one of them may be set. A message with a
+    `keys` are looked up by queries; `properties` are the user's own. Messages of equal
+    `sharding_key` stay in order on one queue. `delay` (seconds or a timedelta, counted
+    by the broker from its receipt), `deliver_at` (aware datetime or epoch milliseconds)
+    or `delay_level` (1-18 by default at the broker) delays delivery; only one of them
+    may be set. A message with a
     `priority` (0 or more) goes to the queue of that number, the last one at most,
     unless it is delayed, transactional or has a sharding key. `flag` is an integer that
     the SDK does not look at. With `wait_store_ok` false the broker answers before a
@@ -106,6 +145,7 @@ class Message:
         "_text",
         "body",
         "delay_level",
+        "delay_ms",
         "deliver_at_ms",
         "flag",
         "keys",
@@ -127,6 +167,7 @@ class Message:
     properties: Mapping[str, str]
     sharding_key: str | None
     delay_level: int | None
+    delay_ms: int | None
     deliver_at_ms: int | None
     priority: int | None
     flag: int
@@ -144,6 +185,7 @@ class Message:
         sharding_key: str | None = None,
         delay_level: int | None = None,
         deliver_at: datetime | int | None = None,
+        delay: float | timedelta | None = None,
         priority: int | None = None,
         flag: int = 0,
         wait_store_ok: bool = True,
@@ -158,22 +200,23 @@ class Message:
         _set_properties(self, MappingProxyType(dict(properties)) if properties else _NO_PROPERTIES)
         _set_sharding_key(self, sharding_key)
         _set_delay_level(self, delay_level)
-        _set_deliver_at_ms(self, None if deliver_at is None else epoch_milliseconds(deliver_at))
+        _set_delay_ms(self, None if delay is None else _delay_ms(delay))
+        _set_deliver_at_ms(self, None if deliver_at is None else _deliver_at_ms(deliver_at))
         _set_priority(self, priority)
         _set_flag(self, flag)
         _set_wait_store_ok(self, wait_store_ok)
         _set_text(self, None)
-        if tags:
-            _check_separators("the tag", tags)
+        if tags is not None:
+            _check_tag(tags)
+        if (delay is not None) + (deliver_at is not None) + (delay_level is not None) > 1:
+            raise ConfigurationError(
+                "delay, deliver_at and delay_level exclude each other; give one of them"
+            )
         for key in key_tuple:
             _check_key(key)
         if sharding_key:
             _check_separators("the sharding key", sharding_key)
         if delay_level is not None:
-            if deliver_at is not None:
-                raise ConfigurationError(
-                    "delay_level and deliver_at exclude each other; give one of them"
-                )
             if type(delay_level) is not int:
                 raise ConfigurationError(
                     f"delay_level is {delay_level!r}, which is no whole number"
@@ -201,6 +244,11 @@ class Message:
         keys = f", keys={self.keys!r}" if self.keys else ""
         return f"Message(topic={self.topic!r}, body={len(self.body)} bytes{tags}{keys})"
 
+    @property
+    def is_delayed(self) -> bool:
+        """Whether it is delivered later than it is stored."""
+        return bool(self.delay_level or self.delay_ms) or self.deliver_at_ms is not None
+
     def property_text(self) -> str:
         """The encoded properties without the unique id, made once.
 
@@ -227,6 +275,8 @@ class Message:
             text += f"__SHARDINGKEY\x01{self.sharding_key}\x02"
         if self.delay_level:
             text += f"DELAY\x01{self.delay_level}\x02"
+        if self.delay_ms:
+            text += f"TIMER_DELAY_MS\x01{self.delay_ms}\x02"
         if self.deliver_at_ms is not None:
             text += f"TIMER_DELIVER_MS\x01{self.deliver_at_ms}\x02"
         if self.priority is not None:
@@ -248,6 +298,7 @@ _set_keys: Final = _setter("keys")
 _set_properties: Final = _setter("properties")
 _set_sharding_key: Final = _setter("sharding_key")
 _set_delay_level: Final = _setter("delay_level")
+_set_delay_ms: Final = _setter("delay_ms")
 _set_deliver_at_ms: Final = _setter("deliver_at_ms")
 _set_priority: Final = _setter("priority")
 _set_flag: Final = _setter("flag")

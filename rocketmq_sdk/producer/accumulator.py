@@ -21,7 +21,7 @@ from rocketmq_sdk.errors import ClosedError
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.config import AutoBatch
 from rocketmq_sdk.producer.handle import SendHandle
-from rocketmq_sdk.producer.outgoing import Element, element_of, encode_elements
+from rocketmq_sdk.producer.outgoing import Element, element_of, element_size, encode_elements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -50,8 +50,8 @@ class _Batch:
         "ids",
         "items",
         "key",
-        "maker",
         "offset_ids",
+        "owner",
         "size",
         "withdrawn",
     )
@@ -61,9 +61,9 @@ class _Batch:
         key: _Key,
         handle: SendHandle,
         deadline: float,
-        maker: UniqueIdGenerator,
+        owner: Accumulator,
     ) -> None:
-        self.maker = maker
+        self.owner = owner
         self.key = key
         self.handle = handle
         self.deadline = deadline
@@ -84,7 +84,14 @@ class _Batch:
     @trio.lowlevel.enable_ki_protection
     def name(self) -> None:
         """Give unique ids to the messages that have none."""
-        self.ids += self.maker.next_ids(len(self.items) - len(self.ids))
+        self.ids += self.owner.ids.next_ids(len(self.items) - len(self.ids))
+
+    def leave(self) -> None:
+        """Take no more messages; the handle counts those that it has."""
+        self.name()
+        self.gone = True
+        self.handle.count = len(self.items) - len(self.withdrawn)
+        self.handle.room = self.size
 
     def result(self, index: int) -> SendResult:
         """What the broker said of one of the messages.
@@ -123,15 +130,11 @@ class AccumulatedHandle:
     waiter changes nothing.
     """
 
-    __slots__ = ("_batch", "_index", "_owner", "_size", "message")
+    __slots__ = ("_batch", "_index", "message")
 
-    def __init__(
-        self, owner: Accumulator, batch: _Batch, index: int, size: int, message: Message
-    ) -> None:
-        self._owner = owner
+    def __init__(self, batch: _Batch, index: int, message: Message) -> None:
         self._batch = batch
         self._index = index
-        self._size = size
         self.message = message
 
     def __await__(self) -> Generator[Any, Any, SendResult]:
@@ -166,7 +169,7 @@ class AccumulatedHandle:
         try:
             return await self.wait()
         except trio.Cancelled:
-            self._owner.withdraw(self._batch, self._index, self._size)
+            self._batch.owner.withdraw(self._batch, self._index)
             raise
 
     async def settled(self) -> None:
@@ -202,7 +205,7 @@ class Accumulator:
         self._alone_from = min(config.compress_over, self._max_bytes)
         self._timeout = config.send_timeout
         self._attempts = config.most_attempts
-        self._ids = ids
+        self.ids = ids
         self._id_digits = ids.digits
         self._more = more
         self._send = send
@@ -215,8 +218,7 @@ class Accumulator:
         """Whether a message can go in a batch."""
         return (
             0 < len(message.body) < self._alone_from
-            and not message.delay_level
-            and message.deliver_at_ms is None
+            and not message.is_delayed
             and message.priority is None
             and message.send_code == _ORDINARY
             and message.topic[0] != "%"
@@ -238,8 +240,10 @@ class Accumulator:
         items = batch.items
         items.append(element)
         batch.size += total
-        self._under_way.grow(batch.handle, 1, total)
-        handle = AccumulatedHandle(self, batch, len(items) - 1, total, message)
+        under_way = self._under_way
+        under_way.count += 1
+        under_way.bytes += total
+        handle = AccumulatedHandle(batch, len(items) - 1, message)
         if batch.size >= self._max_bytes:
             self._dispatch(batch)
         return handle
@@ -260,9 +264,9 @@ class Accumulator:
             self._attempts,
             self._under_way.abandoned,
         )
-        handle.count = 0  # it grows with its messages
+        handle.count = 0
         self._under_way.admit(handle)
-        batch = self._open[key] = _Batch(key, handle, now + self._linger, self._ids)
+        batch = self._open[key] = _Batch(key, handle, now + self._linger, self)
         self._lingering.append(batch)
         self._begun.set()
         return batch
@@ -274,8 +278,7 @@ class Accumulator:
             del self._open[batch.key]
         if batch.gone:
             return
-        batch.name()
-        batch.gone = True
+        batch.leave()
         handle, now = batch.handle, trio.current_time()
         _topic, tags, wait, _sharding_key = batch.key
         items, ids = batch.items, batch.ids
@@ -286,7 +289,7 @@ class Accumulator:
         handle.message_id = ",".join(ids)
         batch.items = []
         handle.properties = (
-            f"UNIQ_KEY\x01{self._ids.next_id()}\x02WAIT\x01{'true' if wait else 'false'}\x02"
+            f"UNIQ_KEY\x01{self.ids.next_id()}\x02WAIT\x01{'true' if wait else 'false'}\x02"
             f"{self._more}"
         )
         if tags:
@@ -298,20 +301,20 @@ class Accumulator:
             # The messages were taken; whoever awaits them is told.
             self._under_way.end(handle, None, error)
 
-    def withdraw(self, batch: _Batch, index: int, size: int) -> None:
+    def withdraw(self, batch: _Batch, index: int) -> None:
         """Take a message back, unless its batch has left."""
         if batch.gone or index in batch.withdrawn:
             return
         batch.withdrawn.add(index)
-        if len(batch.withdrawn) < len(batch.items):
-            batch.size -= size
-            self._under_way.grow(batch.handle, -1, -size)
-            return
-        batch.gone = True
-        if self._open.get(batch.key) is batch:
-            del self._open[batch.key]
-        batch.handle.observed = True
-        self._under_way.abandoned(batch.handle)
+        size = element_size(batch.items[index], self._id_digits)
+        batch.size -= size
+        self._under_way.shrink(size)
+        if len(batch.withdrawn) == len(batch.items):
+            batch.leave()
+            if self._open.get(batch.key) is batch:
+                del self._open[batch.key]
+            batch.handle.observed = True
+            self._under_way.abandoned(batch.handle)
 
     def dispatch_all(self) -> None:
         """Send all batches now."""
@@ -321,8 +324,7 @@ class Accumulator:
     def give_up(self) -> None:
         """Send nothing more; `UnderWay.give_up` ends what was not sent."""
         for batch in list(self._open.values()):
-            batch.name()
-            batch.gone = True
+            batch.leave()
         self._open.clear()
 
     @trio.lowlevel.enable_ki_protection

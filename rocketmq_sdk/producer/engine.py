@@ -59,7 +59,8 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         **options: Unpack[ProducerOptions],
     ) -> None:
         check_group(group)
-        self.group = ""
+        self.group = group
+        self._group = ""
         self.config, client_options = split_options(options, shared_client=client is not None)
         if client is not None and namesrv is not None:
             raise ConfigurationError(
@@ -68,16 +69,16 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         self._owns_client = client is None
         self.client = client if client is not None else Client(namesrv, **client_options)
         namespace = self.client.namespace
-        self.group = namespace.wrap(group)
+        self._group = namespace.wrap(group)
         self._more = f"INSTANCE_ID\x01{namespace.name}\x02" if namespace else ""
         self._strategy = MQFaultStrategy(fault_profile(self.config.fault_profile))
-        self._topics = TopicTable(self.client, self.config, self.group, self._running_loop)
+        self._topics = TopicTable(self.client, self.config, self._group, self._running_loop)
         self._under_way = UnderWay(self.config)
         self._loop: SendLoop | None = None
         self._attempts = self.config.most_attempts
         self._timeout = self.config.send_timeout
         self._next_id = self.client.ids.next_id
-        self._hooks = SendHooks(self.group, self.config)
+        self._hooks = SendHooks(self._group, self.config)
         self._hooked = self._hooks.any
         if self._hooked:
             self._under_way.observers.append(self._hooks.after)
@@ -104,7 +105,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         async with AsyncExitStack() as stack:
             if self._owns_client:
                 await stack.enter_async_context(self.client)
-            self.client.register_producer(self.group, self)
+            self.client.register_producer(self._group, self)
             try:
                 async with open_quiet_nursery() as nursery:
                     self._loop = SendLoop(
@@ -121,7 +122,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
                         nursery.cancel_scope.cancel()
             finally:
                 async with bounded_cleanup(LEAVE_TIMEOUT):
-                    await self.client.unregister_producer(self.group)
+                    await self.client.unregister_producer(self._group)
                 self._topics.release()
 
     async def _start_services(self, nursery: trio.Nursery) -> None:
@@ -154,7 +155,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         self._loop = None
         if self._accumulator is not None:
             self._accumulator.give_up()
-        self._under_way.give_up(self.group)
+        self._under_way.give_up(self._group)
 
     # --- messages
 
@@ -222,7 +223,13 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         key: object = UNSET,
     ) -> SendHandle:
         loop = self._running_loop() if self._loop is None else self._loop
-        self._aim(handle, queue, selector, key)
+        if (
+            key is not UNSET
+            or queue is not None
+            or selector is not None
+            or handle.message.sharding_key
+        ):
+            self._aim(handle, queue, selector, key)
         if self._hooked:
             self._hooks.before(handle)
         self._under_way.admit(handle)
@@ -262,4 +269,4 @@ class SendEngine(ProducerCallbacks, RunsOnce):
 
     def _note_sent(self, handle: SendHandle) -> None:
         assert self._trace is not None
-        note_sent(self._trace, self.group, handle, self.client.clock.now_ms())
+        note_sent(self._trace, self._group, handle, self.client.clock.now_ms())

@@ -28,7 +28,7 @@ def message_type(message: Message) -> str:
 
     They do not say whether a message is sent in a transaction.
     """
-    if message.delay_level or message.deliver_at_ms is not None:
+    if message.is_delayed:
         return "DELAY"
     if message.sharding_key:
         return "FIFO"

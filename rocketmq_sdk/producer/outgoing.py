@@ -82,6 +82,12 @@ def element_of(message: Message, id_digits: int, more: str = "") -> tuple[Elemen
     return (message.flag, body, text), FRAME_OVERHEAD + len(body) + properties_size
 
 
+def element_size(element: Element, id_digits: int) -> int:
+    """The bytes of an element in a batch."""
+    _flag, body, text = element
+    return FRAME_OVERHEAD + len(body) + len(text.encode()) + _ID_OVERHEAD + id_digits
+
+
 def encode_elements(elements: Iterable[Element], ids: Iterable[str]) -> bytes:
     """The body of a batch of messages with these unique ids."""
     items = zip(elements, ids, strict=True)
@@ -102,6 +108,16 @@ class Batch(NamedTuple):
     body: bytes
     message: Message
     """What hooks and selectors see."""
+
+
+def check_one_sharding_key(messages: Sequence[Message]) -> None:
+    """Refuse a batch for which sharding keys name several queues, or some and none."""
+    keys = {message.sharding_key for message in messages}
+    if len(keys) > 1:
+        raise ConfigurationError(
+            f"a batch goes to one queue, but its messages have {len(keys)} different sharding "
+            "keys; send one batch for each, or give queue="
+        )
 
 
 # The rules of `MessageBatch.generateFromList`, and one more: Apache's client lets a
@@ -131,7 +147,7 @@ def make_batch(
             raise ConfigurationError(
                 f"a batch has one topic and one wait_store_ok; {message!r} differs from {first!r}"
             )
-        if message.delay_level or message.deliver_at_ms is not None:
+        if message.is_delayed:
             raise ConfigurationError(
                 f"{message!r} is delayed; delayed messages cannot be sent in a batch"
             )

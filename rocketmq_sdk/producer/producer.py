@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Final, Unpack
 import trio
 
 from rocketmq_sdk.client.api.timers import handle_parts, recall_message
-from rocketmq_sdk.errors import SendTimeout, TooManyRequestsError
-from rocketmq_sdk.producer.engine import SendEngine
+from rocketmq_sdk.errors import RocketMQError, SendTimeout, TooManyRequestsError
+from rocketmq_sdk.producer.engine import SendEngine, logger
 from rocketmq_sdk.producer.handle import Aim, SendHandle
 from rocketmq_sdk.producer.outgoing import (
     Batch,
+    check_one_sharding_key,
     check_size,
     compressed,
     make_batch,
@@ -198,6 +199,8 @@ class Producer(SendEngine):
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         await self._hold_to_type(messages)
+        if (queue, selector, key) == (None, None, UNSET):
+            check_one_sharding_key(messages)
         batch = make_batch(messages, self.config, self.client.ids)
         return await self._send_batch(batch, seconds, queue=queue, selector=selector, key=key)
 
@@ -268,7 +271,7 @@ class Producer(SendEngine):
             broker = next(
                 (queue.broker_name for queue in await self.publish_queues(parts.topic)), broker
             )
-        return await recall_message(self.client, parts, self.group, seconds, broker_name=broker)
+        return await recall_message(self.client, parts, self._group, seconds, broker_name=broker)
 
     async def request(
         self, message: Message, *, timeout: float | timedelta | None = None, **aim: Unpack[Aim]
@@ -338,6 +341,30 @@ class Producer(SendEngine):
         return self.client.messages
 
     # --- topics
+
+    async def warm_up(self, *topics: str, timeout: float | timedelta | None = None) -> None:
+        """Learn the routes of topics and connect to their brokers, before a send.
+
+        `timeout` seconds in all (default `send_timeout`); a broker that cannot be
+        reached in that time does not matter. Raises `RouteError` for a topic without a
+        route, unless its first send may create it.
+        """
+        seconds = self._timeout if timeout is None else to_seconds(timeout)
+        remoting, addresses = self.client.remoting, dict[str, None]()
+        deadline = trio.current_time() + seconds
+        for topic in topics:
+            await self.publish_queues(topic)
+            addresses.update((target.address, None) for target in self._topics[topic].targets)
+
+        async def connect(address: str) -> None:
+            try:
+                await remoting.channel(address, max(0.0, deadline - trio.current_time()))
+            except RocketMQError as error:
+                logger.info("%s cannot be connected in advance: %s", address, error)
+
+        async with trio.open_nursery() as nursery:
+            for address in addresses:
+                nursery.start_soon(connect, address)
 
     async def publish_queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that messages can be sent to.

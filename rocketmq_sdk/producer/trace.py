@@ -89,10 +89,6 @@ def _type_of(handle: SendHandle) -> MessageType:
     if _HALF in handle.properties:
         return MessageType.TRANSACTION_HALF
     message = handle.message
-    if (
-        message.delay_level
-        or message.deliver_at_ms is not None
-        or any(name in handle.properties for name in _TIMERS)
-    ):
+    if message.is_delayed or any(name in handle.properties for name in _TIMERS):
         return MessageType.DELAY
     return MessageType.NORMAL

@@ -131,9 +131,9 @@ class TransactionResult:
 
 def _refuse_delay(message: Message) -> None:
     """As `DefaultMQProducerImpl.sendMessageInTransaction` of Apache 5.5.0 does."""
-    if message.delay_level or message.deliver_at_ms is not None:
+    if message.is_delayed:
         raise ConfigurationError(
-            "a transactional message cannot have a delay (delay_level, deliver_at); send it "
+            "a transactional message cannot have a delay (delay, deliver_at, delay_level); send it "
             "without one, or send a delayed message when the local work is done"
         )
 
@@ -307,7 +307,7 @@ class TransactionProducer(Producer):
             else compressed(message.body, self.config)
         )
         message_id = self._next_id()
-        more = f"{self._more}TRAN_MSG\x01true\x02PGROUP\x01{self.group}\x02"
+        more = f"{self._more}TRAN_MSG\x01true\x02PGROUP\x01{self._group}\x02"
         if immunity is not None:
             more += f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{max(1, round(immunity))}\x02"
         properties = properties_of(message, message_id, more)
@@ -361,7 +361,7 @@ class TransactionProducer(Producer):
             )
         elif response.code:
             raise broker_error(
-                response.code, response.remark, topic=transaction.message.topic, group=self.group
+                response.code, response.remark, topic=transaction.message.topic, group=self._group
             )
         else:
             transaction.confirmed = True
@@ -371,7 +371,7 @@ class TransactionProducer(Producer):
         if self._trace is not None and half.trace_on:
             note_transaction(
                 self._trace,
-                self.group,
+                self._group,
                 transaction.message,
                 transaction.state,
                 message_id=half.message_id,
@@ -393,7 +393,7 @@ class TransactionProducer(Producer):
         half = transaction.half
         header = EndTransactionRequestHeader(
             topic=self.client.namespace.wrap(transaction.message.topic),
-            producer_group=self.group,
+            producer_group=self._group,
             bname=half.queue.broker_name,
             tran_state_table_offset=half.queue_offset,
             commit_log_offset=parse_offset_id(half.offset_message_id)[2],
@@ -420,7 +420,7 @@ class TransactionProducer(Producer):
         if len(self._checks) >= self._max_checks:
             logger.warning(
                 "a check of a transaction of group %r is dropped: %d wait already",
-                self.group,
+                self._group,
                 len(self._checks),
             )
             return
@@ -443,7 +443,7 @@ class TransactionProducer(Producer):
             message.topic = self.client.namespace.unwrap(message.topic)
         except (ProtocolError, RocketMQError) as error:
             logger.warning(
-                "a check of a transaction of group %r cannot be read: %s", self.group, error
+                "a check of a transaction of group %r cannot be read: %s", self._group, error
             )
             return
         state = await self._ask_checker(message)
@@ -452,7 +452,7 @@ class TransactionProducer(Producer):
         if self._trace is not None and message.properties.get(TRACE_ON) != "false":
             note_transaction(
                 self._trace,
-                self.group,
+                self._group,
                 message,
                 state,
                 message_id=message.message_id,
@@ -467,7 +467,7 @@ class TransactionProducer(Producer):
             return
         end = EndTransactionRequestHeader(
             topic=header.topic,
-            producer_group=self.group,
+            producer_group=self._group,
             bname=header.bname,
             tran_state_table_offset=header.tran_state_table_offset,
             commit_log_offset=header.commit_log_offset,
@@ -504,7 +504,7 @@ class TransactionProducer(Producer):
         except Exception:  # the checker is the caller's code; the broker asks again
             logger.exception(
                 "the checker of group %r failed over %s; the broker will ask again",
-                self.group,
+                self._group,
                 message.message_id,
             )
             return None

@@ -85,11 +85,12 @@ class UnderWay:
 
         Who comes while others wait has to wait behind them.
         """
-        return bool(self._waiting) or not self._fits(size)
-
-    def _fits(self, size: int) -> bool:
         count = self.count
-        return count < self._max_count and (not count or self.bytes + size <= self._max_bytes)
+        return (
+            count >= self._max_count
+            or (count > 0 and self.bytes + size > self._max_bytes)
+            or bool(self._waiting)
+        )
 
     def refusal(self) -> TooManyRequestsError:
         """The error of a message that cannot wait."""
@@ -136,7 +137,11 @@ class UnderWay:
     def _serve_waiting(self) -> None:
         """Give room to all that fit, the first first."""
         waiting = self._waiting
-        while waiting and self._fits(waiting[0].size):
+        while (
+            waiting
+            and self.count < self._max_count
+            and (not self.count or self.bytes + waiting[0].size <= self._max_bytes)
+        ):
             room = waiting.popleft()
             room.taken = True
             self.count += 1
@@ -146,19 +151,20 @@ class UnderWay:
     # --- one message
 
     def admit(self, handle: SendHandle) -> None:
-        """A message is handed over."""
+        """A message is handed over.
+
+        A batch is admitted when it begins to gather; whoever adds a message to it
+        counts it here, and in the handle when the batch leaves.
+        """
         self.handles.add(handle)
         self.count += handle.count
         self.bytes += handle.room
 
-    def grow(self, handle: SendHandle, messages: int, size: int) -> None:
-        """A batch that gathers has so many messages and bytes more, or fewer."""
-        handle.count += messages
-        handle.room += size
-        self.count += messages
-        self.bytes += size
-        if messages < 0 and self._waiting:
-            self._serve_waiting()
+    def shrink(self, size: int) -> None:
+        """A message of `size` bytes was taken back out of a batch that gathers."""
+        self.count -= 1
+        self.bytes -= size
+        self._serve_waiting()
 
     def end(self, handle: SendHandle, result: SendResult | None, error: Exception | None) -> None:
         """A message has its result, else its error.

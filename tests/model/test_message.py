@@ -109,7 +109,7 @@ def test_bodies_are_copied_bytes() -> None:
         ({"keys": ["a", "b\x01"]}, "the key 'b"),
         ({"keys": [1]}, "the key 1 is not a text"),
         ({"sharding_key": "\x02"}, "the sharding key"),
-        ({"delay_level": 1, "deliver_at": 1}, "exclude each other"),
+        ({"delay_level": 1, "deliver_at": 1_900_000_000_000}, "exclude each other"),
         ({"delay_level": -1}, "delay_level is -1"),
         ({"flag": 2**31}, "does not fit 32 bits"),
         ({"flag": -(2**31) - 1}, "does not fit 32 bits"),

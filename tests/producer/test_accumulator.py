@@ -131,7 +131,7 @@ async def test_awaited_sends_of_many_tasks_share_a_batch(autojump_clock: MockClo
 async def test_what_can_not_share_a_batch_goes_alone(autojump_clock: MockClock) -> None:
     alone = [
         Message("orders", b"x", delay_level=1),
-        Message("orders", b"x", deliver_at=1),
+        Message("orders", b"x", delay=60),
         Message("orders", b"x", priority=3),
         Message("orders", b"x" * 5000),
     ]

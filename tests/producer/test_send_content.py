@@ -107,7 +107,7 @@ async def test_an_inner_batch_has_one_id(autojump_clock: MockClock) -> None:
         [message(), Message("other", b"x")],
         [message(), message(wait_store_ok=False)],
         [message(delay_level=3)],
-        [message(deliver_at=1)],
+        [message(deliver_at=1_900_000_000_000)],
         [Message("%RETRY%g", b"x")],
         [message(b"x" * 60), message(b"x" * 60)],
     ],

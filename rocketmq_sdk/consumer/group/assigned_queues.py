@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.client.api.members import query_assignment
+from rocketmq_sdk.client.side_by_side import first_answer
 from rocketmq_sdk.consumer.assign.difference import difference
 from rocketmq_sdk.consumer.group.rebalance import Rebalancer
 from rocketmq_sdk.errors import RocketMQError
@@ -96,8 +97,7 @@ class AssignedQueues(Rebalancer):
             )
             for queue in change.revoked:
                 self._revoke(self.owned[queue], moved=True)
-            for queue in change.added:
-                complete &= await self._acquire(queue, nursery, unreachable)
+            complete &= await self._acquire_all(change.added, nursery, unreachable)
         return complete
 
     async def _follow_mode(self, topic: str, *, pulled: bool) -> None:
@@ -144,19 +144,20 @@ class AssignedQueues(Rebalancer):
     async def _ask(self, topic: str) -> tuple[MessageQueueAssignment, ...] | None:
         client = self._context.client
         route = client.routes.get(topic)
-        for name in self._judges(
-            [] if route is None else [data.broker_name for data in route.broker_datas]
-        ):
+        strategy = self._context.config.strategy.name
+
+        # An answer is in a list: None is one, too.
+        async def ask(name: str) -> list[tuple[MessageQueueAssignment, ...] | None] | None:
             found = client.brokers.subscribe_address(name)
             if found is None:
-                continue
+                return None
             try:
                 answer = await query_assignment(
                     client,
                     found.address,
                     topic,
                     self._context.group,
-                    strategy_name=self._context.config.strategy.name,
+                    strategy_name=strategy,
                 )
             except RocketMQError as error:
                 self.complaint = str(error)
@@ -167,15 +168,14 @@ class AssignedQueues(Rebalancer):
                     topic,
                     error,
                 )
-            else:
-                strategy = self._context.config.strategy.name
-                self.complaint = (
-                    ""
-                    if answer is not None
-                    else (
-                        f"broker {name} does not know this member yet, or not the strategy "
-                        f"{strategy}"
-                    )
-                )
-                return answer
-        return None
+                return None
+            self.complaint = (
+                ""
+                if answer is not None
+                else f"broker {name} does not know this member yet, or not the strategy {strategy}"
+            )
+            return [answer]
+
+        names = [] if route is None else [data.broker_name for data in route.broker_datas]
+        answers = await first_answer(self._judges(names), ask)
+        return None if answers is None else answers[0]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import attrs
 import trio
 
+from rocketmq_sdk.clock import elapsed
 from rocketmq_sdk.consumer.health import (
     ConsumerHealth,
     ConsumerView,
@@ -154,7 +155,7 @@ class ConsumerReport:
             cached_bytes=cache.byte_count,
             in_flight=cache.in_flight,
             last_pull=puller.last_pull,
-            locked=cache.locked_until > trio.current_time() if self.orderly else None,
+            locked=cache.locked_until > elapsed() if self.orderly else None,
         )
 
     def health(self) -> ConsumerHealth:

@@ -16,10 +16,11 @@ import trio
 from rocketmq_sdk.client.api.groups import group_config
 from rocketmq_sdk.client.api.members import check_client_config
 from rocketmq_sdk.client.callbacks import ConsumerCallbacks
+from rocketmq_sdk.client.side_by_side import first_answer
 from rocketmq_sdk.consumer.group.lag import group_lag
 from rocketmq_sdk.consumer.group.periodic_jobs import PeriodicJobs
 from rocketmq_sdk.consumer.trace import ConsumeTrace
-from rocketmq_sdk.errors import RocketMQError, RouteError
+from rocketmq_sdk.errors import ConnectError, RequestTimeoutError, RocketMQError, RouteError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.protocol.subscription import build_subscription
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.group.rebalance import Rebalancer
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.route import TopicRoute
-    from rocketmq_sdk.protocol.bodies.groups import GroupRetryPolicy
+    from rocketmq_sdk.protocol.bodies.groups import GroupRetryPolicy, SubscriptionGroupConfig
     from rocketmq_sdk.protocol.subscription import SubscriptionData
 
 logger = logging.getLogger("rocketmq_sdk.consumer")
@@ -198,10 +199,23 @@ class Membership(ConsumerCallbacks):
 
         Raises the broker's error when it cannot.
         """
-        if not subscription.is_tag_type and route.broker_datas:
-            address = self._client.broker_address(route.broker_datas[0].broker_name)
-            if address is not None:
+        if subscription.is_tag_type:
+            return
+        found = [self._client.broker_address(data.broker_name) for data in route.broker_datas]
+        problem: RocketMQError | None = None
+
+        async def check(address: str) -> bool | None:
+            nonlocal problem
+            try:
                 await check_client_config(self._client, address, self._group, subscription)
+            except (ConnectError, RequestTimeoutError) as error:
+                problem = error
+                return None
+            return True
+
+        checked = await first_answer([address for address in found if address], check)
+        if checked is None and problem is not None:
+            raise problem
 
     async def _introduce_again(self) -> None:
         if trio.current_time() - self._introduced >= INTRODUCTION_PAUSE:
@@ -213,16 +227,21 @@ class Membership(ConsumerCallbacks):
 
         An administrator may change them at any time.
         """
-        address = next(iter(self._client.brokers.all(masters_only=True)), None)
-        if address is None:
+        addresses = self._client.brokers.all(masters_only=True)
+        if not addresses:
             return INTRODUCTION_PAUSE
-        try:
-            config = await group_config(self._client, address, self._group)
-        except RocketMQError as error:
-            logger.debug(
-                "group %s: its settings cannot be read at %s: %s", self._group, address, error
-            )
-        else:
+
+        async def ask(address: str) -> SubscriptionGroupConfig | None:
+            try:
+                return await group_config(self._client, address, self._group)
+            except RocketMQError as error:
+                logger.debug(
+                    "group %s: its settings cannot be read at %s: %s", self._group, address, error
+                )
+                return None
+
+        config = await first_answer(addresses, ask)
+        if config is not None:
             self._retries_of_group = config.retry_max_times
             self._policy_of_group = config.group_retry_policy
         return GROUP_INTERVAL

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rocketmq_sdk.client.api.members import lock_batch, unlock_batch
+from rocketmq_sdk.client.side_by_side import for_each_broker
+from rocketmq_sdk.clock import elapsed
 from rocketmq_sdk.errors import RocketMQError
 
 if TYPE_CHECKING:
@@ -53,7 +55,10 @@ class QueueLocks:
         self._one_at_a_time = trio.Lock()
 
     def trusted_until(self, queue: MessageQueue) -> float:
-        """Until when a lock counts as held, in seconds of trio's clock."""
+        """Until when a lock counts as held, in seconds of `elapsed`.
+
+        The broker's time goes on while this machine is suspended.
+        """
         return self.held.get(queue, float("-inf")) + TRUST
 
     async def lock(
@@ -74,7 +79,7 @@ class QueueLocks:
         refused: set[MessageQueue] = set()
 
         async def ask(broker_name: str, wanted: list[MessageQueue]) -> None:
-            asked = trio.current_time()
+            asked = elapsed()
             try:
                 granted = await lock_batch(
                     self._client, broker_name, self._group, wanted, LOCK_TIMEOUT
@@ -104,16 +109,18 @@ class QueueLocks:
         """Release locks; a broker that does not answer keeps them until they expire."""
         async with self._one_at_a_time:
             given = [queue for queue in queues if self.held.pop(queue, None) is not None]
-            for broker_name, some in _by_broker(given).items():
-                try:
-                    await unlock_batch(self._client, broker_name, self._group, some, LOCK_TIMEOUT)
-                except RocketMQError as error:
-                    logger.info(
-                        "group %s: locks at broker %s could not be given back; they expire: %s",
-                        self._group,
-                        broker_name,
-                        error,
-                    )
+            await for_each_broker(_by_broker(given), self._unlock, bound=LOCK_TIMEOUT)
+
+    async def _unlock(self, broker_name: str, some: list[MessageQueue]) -> None:
+        try:
+            await unlock_batch(self._client, broker_name, self._group, some, LOCK_TIMEOUT)
+        except RocketMQError as error:
+            logger.info(
+                "group %s: locks at broker %s could not be given back; they expire: %s",
+                self._group,
+                broker_name,
+                error,
+            )
 
     def forget(self, queue: MessageQueue) -> None:
         """Let a lock expire at the broker."""

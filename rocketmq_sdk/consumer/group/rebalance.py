@@ -13,12 +13,16 @@ nobody else can own the queue yet (a lock, the end of the consumer), it is.
 from __future__ import annotations
 
 import logging
+import math
 import random
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from rocketmq_sdk.client.api.members import consumer_ids
+from rocketmq_sdk.client.side_by_side import first_answer, for_each_broker
+from rocketmq_sdk.clock import elapsed, suspended
 from rocketmq_sdk.consumer.assign.difference import difference, wanted_queues
 from rocketmq_sdk.consumer.config import shared_limits
 from rocketmq_sdk.consumer.group.queue_locks import REFUSED_PAUSE, RENEW_INTERVAL
@@ -27,7 +31,7 @@ from rocketmq_sdk.errors import ClosedError, RocketMQError
 from rocketmq_sdk.watermark import Watermark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rocketmq_sdk.consumer.group.queue_locks import QueueLocks
     from rocketmq_sdk.consumer.group.start_offset import StartOffsets
@@ -41,6 +45,8 @@ RETRY_INTERVAL: Final = 1.0
 """Seconds until the next round when one could not be completed."""
 MINIMUM_PAUSE: Final = 0.1
 """The least seconds between two rounds, however many notices arrive."""
+COMMIT_BOUND: Final = 1.0
+"""Seconds that a commit of all queues may wait for connections."""
 RENEW_RETRY: Final = 2.0
 """Seconds until locks are renewed again when a broker did not answer."""
 
@@ -173,16 +179,21 @@ class Rebalancer:
         self.wake()
 
     async def commit_all(self) -> None:
-        """Commit the contiguous prefix of each owned queue; waits for no broker."""
-        unreachable: set[str] = set()
-        for owned in list(self.owned.values()):
-            queue = owned.queue
-            if queue.broker_name not in unreachable and self._may_commit(owned):
-                sent = await self._context.offsets.commit(
-                    queue, owned.process_queue.commit_offset, confirmed=False
-                )
-                if not sent:
-                    unreachable.add(queue.broker_name)
+        """Commit the contiguous prefix of each owned queue, to all brokers at once.
+
+        Waits for no answer, and at most `COMMIT_BOUND` seconds for a connection.
+        """
+        by_broker: defaultdict[str, list[OwnedQueue]] = defaultdict(list)
+        for owned in self.owned.values():
+            by_broker[owned.queue.broker_name].append(owned)
+        await for_each_broker(by_broker, self._commit_to, bound=COMMIT_BOUND)
+
+    async def _commit_to(self, _broker_name: str, some: list[OwnedQueue]) -> None:
+        for owned in some:
+            if self._may_commit(owned) and not await self._context.offsets.commit(
+                owned.queue, owned.process_queue.commit_offset, confirmed=False
+            ):
+                return  # the broker cannot be reached
 
     async def close(self, grace: float) -> None:
         """Give up all queues; returns when each is committed.
@@ -205,7 +216,7 @@ class Rebalancer:
     def _may_commit(self, owned: OwnedQueue) -> bool:
         if self.locks is None:
             return True
-        return not owned.lost and self.locks.trusted_until(owned.queue) > trio.current_time()
+        return not owned.lost and self.locks.trusted_until(owned.queue) > elapsed()
 
     # -- locks
 
@@ -221,7 +232,7 @@ class Rebalancer:
         if self.locks is not None:
             for queue, owned in self.owned.items():
                 if queue.broker_name == broker_name:
-                    owned.process_queue.locked_until = trio.current_time()
+                    owned.process_queue.locked_until = elapsed()
 
     async def keep_locks(self) -> None:
         """Renew the locks of the owned queues until cancelled.
@@ -232,9 +243,8 @@ class Rebalancer:
         assert locks is not None
         pause = RENEW_INTERVAL
         while True:
-            with trio.move_on_at(
-                min([trio.current_time() + pause, *map(locks.trusted_until, self.owned)])
-            ):
+            trusted = min(map(locks.trusted_until, self.owned), default=math.inf)
+            with trio.move_on_at(min(trio.current_time() + pause, trusted - suspended())):
                 await self._renew.wait()
             self._renew = trio.Event()
             locked, refused = await locks.lock(lambda: list(self.owned))
@@ -243,7 +253,7 @@ class Rebalancer:
                 if queue in locked:
                     owned.process_queue.locked_until = locks.trusted_until(queue)
                     self._context.service.add(owned.process_queue)
-                elif queue in refused or locks.trusted_until(queue) <= trio.current_time():
+                elif queue in refused or locks.trusted_until(queue) <= elapsed():
                     why = (
                         "is held by another member"
                         if queue in refused
@@ -257,7 +267,7 @@ class Rebalancer:
                     )
                     owned.lost = True
                     for each in owned.process_queues:
-                        each.locked_until = trio.current_time()
+                        each.locked_until = elapsed()
                         self._context.service.interrupt(
                             each
                             # what it does now counts for nothing, and may be done
@@ -341,9 +351,7 @@ class Rebalancer:
         added = () if self.suspended else change.added
         taken = await self._locked_of(added)
         complete &= len(taken) == len(added)
-        for queue in taken:
-            complete &= await self._acquire(queue, nursery, unreachable)
-        return complete
+        return complete & await self._acquire_all(taken, nursery, unreachable)
 
     async def _locked_of(self, queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
         """The queues that may be taken: in order, those whose lock was granted."""
@@ -363,21 +371,25 @@ class Rebalancer:
         route = client.routes.get(topic)
         names = [] if route is None else [data.broker_name for data in route.broker_datas]
         random.shuffle(names)
+        names.sort(key=lambda name: known.get(name) == [])  # who had no answer comes last
         problem = "no broker has seen its heartbeat"
-        for name in names:
-            if name not in known:
-                found = client.brokers.subscribe_address(name)
-                if found is None:
-                    continue
+
+        async def ask(name: str) -> list[str] | None:
+            nonlocal problem
+            found = client.brokers.subscribe_address(name)
+            if found is not None and name not in known:
+                known[name] = []
                 try:
                     known[name] = await consumer_ids(client, found.address, self._context.group)
                 except RocketMQError as error:
-                    known[name] = []
                     problem = str(error)
-            if known[name]:
-                self.complaint = ""
-                self.member_count = len(set(known[name]))
-                return known[name]
+            return known.get(name) or None
+
+        ids = await first_answer(names, ask)
+        if ids is not None:
+            self.complaint = ""
+            self.member_count = len(set(ids))
+            return ids
         if problem != self.complaint:
             self.complaint = problem
             logger.info(
@@ -388,6 +400,23 @@ class Rebalancer:
                 problem,
             )
         return []
+
+    async def _acquire_all(
+        self, queues: Iterable[MessageQueue], nursery: trio.Nursery, unreachable: set[str]
+    ) -> bool:
+        """Take queues, of all brokers side by side; False when one was not taken."""
+        by_broker: defaultdict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            by_broker[queue.broker_name].append(queue)
+        complete = True
+
+        async def acquire(_broker_name: str, some: list[MessageQueue]) -> None:
+            nonlocal complete
+            for queue in some:
+                complete &= await self._acquire(queue, nursery, unreachable)
+
+        await for_each_broker(by_broker, acquire, bound=math.inf)
+        return complete
 
     async def _acquire(
         self, queue: MessageQueue, nursery: trio.Nursery, unreachable: set[str]

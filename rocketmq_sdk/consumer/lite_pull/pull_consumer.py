@@ -70,6 +70,8 @@ class _PullMember(Membership):
         """
         if topic not in self._subscriptions:
             await self._client.route(topic)
+            if topic in self._subscriptions:
+                return  # another task was quicker
             self._subscriptions[topic] = build_subscription(topic, None, sub_version=0)
             self._client.routes.use(topic)
             await self._client.heartbeat_now()
@@ -112,7 +114,8 @@ class PullConsumer(QueueQueries, RunsOnce):
         arguments = ConstructorArguments(
             "PullConsumer", group, frozenset(), options, namesrv, client
         )
-        self.group = arguments.group
+        self.group = group
+        self._group = arguments.group
         self._client = arguments.client
         self._member = _PullMember(
             arguments.client, arguments.group, {}, own_client=arguments.own_client
@@ -160,12 +163,13 @@ class PullConsumer(QueueQueries, RunsOnce):
             raise ConfigurationError(
                 f"offset {offset} must not be below 0 and max_messages {max_messages} not below 1"
             )
+        queue = self._client.namespace.wrap_queue(queue)
         subscription = build_subscription(
             queue.topic, *checked_expression(queue.topic, expression), sub_version=0
         )
         hold = to_seconds(wait)
         header = PullMessageRequestHeader(
-            consumer_group=self.group,
+            consumer_group=self._group,
             topic=queue.topic,
             queue_id=queue.queue_id,
             queue_offset=offset,
@@ -193,6 +197,12 @@ class PullConsumer(QueueQueries, RunsOnce):
                 self._client.routes.request_refresh(queue.topic)
             raise
         self._suggested[queue] = result.suggest_broker_id
+        return self._as_the_user_names_it(result)
+
+    def _as_the_user_names_it(self, result: PullResult) -> PullResult:
+        if self._client.namespace:
+            for message in result.messages:
+                message.topic = self._client.namespace.unwrap(message.topic)
         return result
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
@@ -200,6 +210,7 @@ class PullConsumer(QueueQueries, RunsOnce):
 
         Returns when the broker has confirmed it.
         """
+        queue = self._client.namespace.wrap_queue(queue)
         await self._member.topic_route(queue.topic)
         await self._offsets.write(queue, offset, confirmed=True)
 
@@ -218,10 +229,10 @@ class PullConsumer(QueueQueries, RunsOnce):
             await consumer_send_back(
                 self._client,
                 message.broker_name,
-                self.group,
+                self._group,
                 message.commit_log_offset,
                 delay_level=delay_level,
                 origin_message_id=message.message_id,
-                origin_topic=message.topic,
+                origin_topic=self._client.namespace.wrap(message.topic),
                 timeout=SEND_BACK_TIMEOUT,
             )

@@ -39,6 +39,7 @@ class QueueQueries:
 
     async def begin_offset(self, queue: MessageQueue) -> int:
         """The first offset that is still stored (31)."""
+        queue = self._client.namespace.wrap_queue(queue)
         await self._client.route(queue.topic)
         return max(
             await min_offset(self._client, queue.broker_name, queue.topic, queue.queue_id), 0
@@ -46,6 +47,7 @@ class QueueQueries:
 
     async def end_offset(self, queue: MessageQueue) -> int:
         """The offset after the last message (30)."""
+        queue = self._client.namespace.wrap_queue(queue)
         await self._client.route(queue.topic)
         return await max_offset(self._client, queue.broker_name, queue.topic, queue.queue_id)
 
@@ -62,6 +64,7 @@ class QueueQueries:
         equals.
         """
         timestamp = epoch_milliseconds(moment)
+        queue = self._client.namespace.wrap_queue(queue)
         await self._client.route(queue.topic)
         return await search_offset(
             self._client,
@@ -77,6 +80,7 @@ class QueueQueries:
 
         None for an empty queue.
         """
+        queue = self._client.namespace.wrap_queue(queue)
         await self._client.route(queue.topic)
         found = await earliest_store_time(
             self._client, queue.broker_name, queue.topic, queue.queue_id
@@ -85,5 +89,6 @@ class QueueQueries:
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The offset that the group has committed at the broker (14), if any."""
+        queue = self._client.namespace.wrap_queue(queue)
         await self._client.route(queue.topic)
         return await self._offsets.read(queue)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rocketmq_sdk.consumer")
 
-OFFSET_TIMEOUT: Final = 5.0
+OFFSET_TIMEOUT: Final = 3.0
 
 
 class RemoteOffsets:

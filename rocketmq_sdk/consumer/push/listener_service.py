@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 import trio
 
+from rocketmq_sdk.clock import elapsed
 from rocketmq_sdk.consumer.listener import (
     AsyncListener,
     Listener,
@@ -251,10 +252,8 @@ class ListenerService:
         self._workers.remove(worker)
 
     async def _consume(self, worker: Worker) -> None:
-        """Take messages and call the listener until cancelled, or retired.
-
-        Every message passes here, so nothing is called that can be written out.
-        """
+        """Take messages and call the listener until cancelled, or retired."""
+        # Every message passes here, so nothing is called that can be written out.
         line, listener, most, in_order = self._line, self._listener, self._batch, self.in_order
         now = trio.lowlevel.current_clock().current_time
         streak, slice_end = 0, now() + SLICE
@@ -268,7 +267,9 @@ class ListenerService:
                 continue
             process_queue = line.popleft()
             started = now()
-            if process_queue.locked_until <= started or not process_queue.has_work:
+            if process_queue.locked_until <= (elapsed() if in_order else started) or (
+                not process_queue.has_work
+            ):
                 process_queue.scheduled = False  # a lock or messages add it again
                 continue
             if most == 1:

@@ -96,6 +96,7 @@ class SimpleMember(Membership):
 
     async def _begin(self, nursery: trio.Nursery) -> None:
         self._periodic_jobs.add(self._read_group)
+        self.receiver.run_in(nursery)
         nursery.start_soon(self.renewals.run)
         self._periodic_jobs.add(self._rates.sampling(self._counters))
         if self._deliveries is not None:

@@ -3,19 +3,22 @@
 A pop asks one broker for any queue of one topic. With one place to ask, the pop itself
 waits there. With several, each is asked once without waiting, in turns. When none has
 messages, all are asked for a notification (NOTIFICATION, 200054), and then they are
-popped again. Apache's simple consumer waits at one place for the whole time, and a
-message at another one waits with it.
+popped again. A place that does not answer is set apart (`hung_places`). Apache's simple
+consumer waits at one place for the whole time, and a message at another one waits with
+it.
 """
 
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import trio
 
 from rocketmq_sdk.client.api.pop import notification, pop_message
 from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt
+from rocketmq_sdk.consumer.simple.hung_places import HungPlaces
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import PopStatus
 from rocketmq_sdk.protocol.headers.pop import NotificationRequestHeader, PopMessageRequestHeader
@@ -106,6 +109,11 @@ class Receiver:
         self._turn = 0
         self._attempts: dict[Place, list[str]] = {}
         self._changed = trio.Event()
+        self._hung: HungPlaces[Place, Popped] = HungPlaces(self._probe, self.wake)
+
+    def run_in(self, nursery: trio.Nursery) -> None:
+        """Let pops that take long end in a nursery; call it before a receive."""
+        self._hung.nursery = nursery
 
     def wake(self) -> None:
         """Routes or subscriptions have changed: waiting receives look again."""
@@ -130,9 +138,12 @@ class Receiver:
         """
         while True:
             changed = self._changed
+            late = self._take_arrived()
+            if late is not None:
+                return late
             places = self._in_turn()
             remaining = max(deadline - trio.current_time(), 0.0)
-            if len(places) == 1:
+            if len(places) == 1 and not self._hung.apart:
                 began = trio.current_time()
                 popped = await self._pop(
                     places[0], most, invisible_ms, min(remaining, LONGEST_POLL)
@@ -147,14 +158,56 @@ class Receiver:
                 ):  # a broker that cannot hold the request answers at once
                     await trio.sleep(min(deadline - now, ERROR_PAUSE))
                 continue
-            if places:
-                found = await self._ask_each(places, most, invisible_ms)
+            good = [place for place in places if place not in self._hung.apart]
+            if good:
+                found = await self._ask_each(good, most, invisible_ms)
                 if found is not None:
                     return found
-            with trio.move_on_at(deadline):
-                await self._wait(places, changed, deadline)
+            await self._wait_for_news(places, changed, deadline)
             if trio.current_time() >= deadline:
                 return None
+
+    async def _wait_for_news(
+        self, places: list[Place], changed: trio.Event, deadline: float
+    ) -> None:
+        """Return when some place may have messages, or at the deadline.
+
+        Raises the error of a place when none has answered for a while.
+        """
+        good = [place for place in places if place not in self._hung.apart]
+        if good or not places:
+            with trio.move_on_at(deadline):
+                await self._wait(good, changed, deadline)
+            return
+        with trio.move_on_at(min(deadline, trio.current_time() + self._margin)):
+            await changed.wait()
+            return
+        errors = [self._hung.apart[place] for place in places if place in self._hung.apart]
+        if len(errors) == len(places):
+            raise errors[-1]
+
+    def _take_arrived(self) -> tuple[Place, Popped] | None:
+        """What pops have brought that no receive waited for."""
+        arrived = self._hung.arrived
+        while arrived:
+            place, popped = arrived.popleft()
+            messages = [message for message in popped.messages if message.receipt.is_good]
+            left = popped._replace(messages=messages)
+            if place.topic in self._subscriptions and not left.is_empty:
+                return place, left
+        return None
+
+    async def _probe(self, place: Place) -> None:
+        """Ask a place something that takes no messages."""
+        header = NotificationRequestHeader(
+            consumer_group=self._group,
+            topic=place.topic,
+            queue_id=ANY_QUEUE,
+            poll_time=0,
+            born_time=BROKERS_CLOCK,
+            order=self._fifo,
+        )
+        await notification(self._client, place.broker_name, header, ERROR_PAUSE)
 
     def _in_turn(self) -> list[Place]:
         places = self.places()
@@ -174,7 +227,9 @@ class Receiver:
             ):  # given up while the places in front were asked
                 continue
             try:
-                popped = await self._pop(place, most, invisible_ms, 0.0)
+                popped = await self._hung.pop(
+                    place, partial(self._pop, place, most, invisible_ms, 0.0)
+                )
             except RocketMQError as error:
                 failures.append(error)
                 logger.info(
@@ -187,7 +242,7 @@ class Receiver:
                 continue
             if not popped.is_empty:
                 return place, popped
-        if len(failures) == len(places):
+        if len(failures) == len(places) and not self._hung.apart:
             raise failures[-1]
         return None
 

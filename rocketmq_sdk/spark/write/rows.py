@@ -268,7 +268,7 @@ class RowMaker:
 
 def is_delayed(message: Message) -> bool:
     """Whether a message is not delivered at once."""
-    return bool(message.delay_level) or message.deliver_at_ms is not None
+    return message.is_delayed
 
 
 def content_of(message: Message) -> bytes:

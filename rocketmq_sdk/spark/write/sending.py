@@ -178,7 +178,7 @@ class _Sender:
         It goes after what came before it for the same queue.
         """
         message = lone.message
-        delayed = message.delay_level or message.deliver_at_ms is not None
+        delayed = message.is_delayed
         queue = None
         if message.sharding_key and not delayed:
             queues = await self._queues_of(message.topic)

@@ -1,0 +1,63 @@
+"""Work with several brokers side by side, so that a dead one holds up nobody."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import trio
+
+from rocketmq_sdk.lifecycle import open_quiet_nursery
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+PATIENCE: Final = 0.5
+"""Seconds after which another one is asked, too."""
+_One = TypeVar("_One")
+_Answer = TypeVar("_Answer")
+
+
+async def first_answer(
+    candidates: Iterable[_One], ask: Callable[[_One], Awaitable[_Answer | None]]
+) -> _Answer | None:
+    """The first answer of candidates that all would do, None when none has any.
+
+    They are asked in their order, the next one when the one before has no answer (None)
+    or has not come back within half a second. Questions that are still under way at
+    the end are cancelled.
+    """
+    found: list[_Answer] = []
+    async with open_quiet_nursery() as nursery:
+        moved = trio.Event()
+
+        async def put(candidate: _One) -> None:
+            answer = await ask(candidate)
+            if answer is not None:
+                found.append(answer)
+                nursery.cancel_scope.cancel()
+            moved.set()
+
+        for candidate in candidates:
+            moved = trio.Event()
+            nursery.start_soon(put, candidate)
+            with trio.move_on_after(PATIENCE):
+                await moved.wait()
+    return found[0] if found else None
+
+
+async def for_each_broker(
+    work: Mapping[str, _One], act: Callable[[str, _One], Awaitable[object]], *, bound: float
+) -> None:
+    """Do the work of each broker at the same time, for at most `bound` seconds.
+
+    What is not done by then is cancelled. `act` handles its errors itself.
+    """
+    if len(work) == 1:
+        [(name, part)] = work.items()
+        with trio.move_on_after(bound):
+            await act(name, part)
+        return
+    with trio.move_on_after(bound):
+        async with open_quiet_nursery() as nursery:
+            for name, part in work.items():
+                nursery.start_soon(act, name, part)

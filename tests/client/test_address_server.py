@@ -1,0 +1,119 @@
+"""Name servers by way of an address server, and namespaces in addresses."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.client.address_server import AddressServer, instance_namespace, is_address_server
+from rocketmq_sdk.client.runtime import Client
+from rocketmq_sdk.errors import ConnectError
+from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.producer.producer import Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Web:
+    """An HTTP server on a free port that answers GET with `text`."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.paths: list[str] = []
+        web = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                web.paths.append(self.path)
+                self.send_response(200 if web.text else 404)
+                self.end_headers()
+                self.wfile.write(web.text.encode())
+
+            def log_message(self, *_arguments: object) -> None:
+                """Say nothing."""
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/rocketmq/nsaddr"
+
+
+@pytest.fixture
+def web() -> Iterator[Web]:
+    found = Web()
+    thread = threading.Thread(target=found.server.serve_forever, args=(0.01,))
+    thread.start()
+    yield found
+    found.server.shutdown()
+    thread.join()
+    found.server.server_close()
+
+
+@pytest.mark.real_time
+async def test_a_client_finds_its_name_servers(web: Web) -> None:
+    async with EmbeddedBroker(listen=0, namesrv_listen=0) as broker:
+        web.text = f"{broker.namesrv_address};\n"
+        async with Producer("pg", namesrv=web.url, unit_name="u1") as producer:
+            await producer.send(Message("orders", b"x"))
+            assert producer.client.name_server_text == broker.namesrv_address
+        assert web.paths == ["/rocketmq/nsaddr-u1?nofix=1"]
+
+
+@pytest.mark.real_time
+async def test_without_an_answer_the_error_names_the_address_server(web: Web) -> None:
+    async with Client(web.url) as client:
+        with pytest.raises(ConnectError, match="nsaddr names none: HTTP Error 404"):
+            await client.route("orders")
+
+
+@pytest.mark.real_time
+async def test_another_list_replaces_the_first(web: Web) -> None:
+    lists: list[tuple[str, ...]] = []
+    server = AddressServer(web.url, None, lists.append, interval=0.01)
+    web.text = "10.0.0.1:9876"
+    await server.refresh()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.run)
+        web.text = "10.0.0.2:9876;10.0.0.1:9876"
+        with trio.fail_after(10):
+            while len(lists) < 2:
+                await trio.sleep(0.01)
+        web.text = ""
+        await trio.sleep(0.05)
+        nursery.cancel_scope.cancel()
+    assert lists == [("10.0.0.1:9876",), ("10.0.0.2:9876", "10.0.0.1:9876")]
+    assert server.addresses == lists[-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "is_one"),
+    [
+        ("http://jmenv.tbsite.net:8080/rocketmq/nsaddr", True),
+        ("https://a/b", True),
+        ("http://10.0.0.1:9876", False),
+        ("http://10.0.0.1:9876/", False),
+        ("10.0.0.1:9876;10.0.0.2:9876", False),
+    ],
+)
+def test_a_url_with_a_path_is_an_address_server(text: str, is_one: bool) -> None:
+    assert is_address_server(text) == is_one
+
+
+@pytest.mark.parametrize(
+    ("text", "namespace"),
+    [
+        ("http://MQ_INST_123_abc.mq-internet.example.com:80", "MQ_INST_123_abc"),
+        ("MQ_INST_123_abc.mq-internet.example.com:80", "MQ_INST_123_abc"),
+        ("http://mq.example.com:80", ""),
+        ("10.0.0.1:9876", ""),
+    ],
+)
+def test_an_address_may_name_a_namespace(text: str, namespace: str) -> None:
+    assert instance_namespace(text) == namespace
+    client = Client(text)
+    assert client.namespace.name == namespace
+    assert Client(text, namespace="own").namespace.name == "own"
