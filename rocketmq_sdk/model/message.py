@@ -18,6 +18,8 @@ _EARLIEST: Final = 10**11
 """Of 1973 in milliseconds; in seconds it is far away."""
 _LATEST: Final = 10**14
 """Of the year 5138 in milliseconds."""
+TRIMMED: Final = "".join(map(chr, range(0x21)))
+"""What is cut off both ends of the tags in a subscription (`String.trim` of Java)."""
 _LONGEST_DELAY: Final = 10**9
 """Seconds; more is a moment and no delay."""
 _Setter = Callable[["Message", object], None]
@@ -115,7 +117,7 @@ def _delay_ms(delay: float | timedelta) -> int:
 
 def _check_tag(tag: str) -> None:
     _check_separators("the tag", tag)
-    if "|" in tag or "," in tag or tag == "*" or tag != tag.strip() or not tag:
+    if "|" in tag or "," in tag or tag == "*" or tag != tag.strip(TRIMMED):
         raise ConfigurationError(
             f"the tag {tag!r} could not be subscribed to; a message has one tag, without '|' and "
             "',' and without spaces around it"
@@ -206,7 +208,7 @@ class Message:
         _set_flag(self, flag)
         _set_wait_store_ok(self, wait_store_ok)
         _set_text(self, None)
-        if tags is not None:
+        if tags:
             _check_tag(tags)
         if (delay is not None) + (deliver_at is not None) + (delay_level is not None) > 1:
             raise ConfigurationError(

@@ -38,7 +38,7 @@ def test_moments_that_are_right() -> None:
     assert Message("t", b"x", deliver_at=moment).deliver_at_ms == moment.timestamp() * 1000
 
 
-@pytest.mark.parametrize("tag", ["a,b", "a | b", "a || b", "a|b", "*", " a", "a ", "", "  "])
+@pytest.mark.parametrize("tag", ["a,b", "a | b", "a || b", "a|b", "*", " a", "a ", "a\t", "  "])
 def test_a_tag_that_no_subscription_means(tag: str) -> None:
     with pytest.raises(ConfigurationError, match="tag"):
         Message("t", b"x", tags=tag)

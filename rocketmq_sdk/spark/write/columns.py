@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.model.message import TRIMMED
 from rocketmq_sdk.model.properties import RESERVED_NAMES
 from rocketmq_sdk.names import RETRY_PREFIX, check_send_topic
 from rocketmq_sdk.protocol.batch_codec import FRAME_OVERHEAD
@@ -35,6 +36,7 @@ MOST_PROPERTY_BYTES: Final = 32767 - 300
 _ID_ROOM: Final = 40
 """A dedup id after its start: 32 digits, an ordinal."""
 _MOST_NAMES: Final = 10_000
+_NOT_IN_TAGS: Final = (b"|", b",", b"*")
 _SEPARATORS: Final = (b"\x01", b"\x02")
 _ZEROS: Final = bytes(4)
 _join = pc.binary_join_element_wise
@@ -169,6 +171,13 @@ def _blank(column: pa.Array, masks: Sequence[pa.BooleanArray]) -> pa.BooleanArra
     return pc.fill_null(pc.utf8_is_space(column), False)
 
 
+def _untrimmed(column: pa.Array, masks: Sequence[pa.BooleanArray]) -> pa.BooleanArray:
+    """Where a text begins or ends with what a subscription cuts off; as `_blank`."""
+    for mask in masks:
+        column = pc.if_else(mask, pa.scalar("", column.type), column)
+    return pc.fill_null(pc.not_equal(pc.utf8_trim(column, characters=TRIMMED), column), False)
+
+
 def _big_endian(numbers: pa.Array, code: str) -> pa.Array:
     """Numbers as big-endian binary values; `code` is that of `array`. No nulls."""
     values = array(code)
@@ -267,11 +276,15 @@ class ColumnEncoder:
             odd.mark(pa.repeat(True, batch.num_rows))
         for name in ("tags", "shardingKey", "dedupKey"):
             if name in self._columns:
-                masks = _masks_of_text(batch.column(name))
+                masks = _masks_of_text(
+                    batch.column(name), *(_NOT_IN_TAGS if name == "tags" else ())
+                )
                 for mask in masks:
                     odd.mark(mask)
                 if name == "dedupKey":
                     odd.mark(_blank(batch.column(name), masks))
+                elif name == "tags":
+                    odd.mark(_untrimmed(batch.column(name), masks))
         if "keys" in self._columns:
             self._mark_keys(odd, batch.column("keys"))
         if "properties" in self._columns:

@@ -38,7 +38,7 @@ TYPES = {
     "dedupKey": pa.string(),
 }
 WORDS = st.text(st.characters(codec="utf-8"), max_size=5) | st.sampled_from(
-    ["", " ", "a b", "\x85", "a\x01", "b\x02", "a", "b", "ü"]
+    ["", " ", "a b", "\x85", "a\x01", "b\x02", "a", "b", "ü", "a,b", "a|b", "*", " a", "b\t"]
 )
 NAMES = WORDS | st.sampled_from(["KEYS", "TAGS", DEDUP_PROPERTY, "__SHARDINGKEY", "a", "b", "c"])
 VALUES: dict[str, st.SearchStrategy[Any]] = {
