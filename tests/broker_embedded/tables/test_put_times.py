@@ -154,6 +154,7 @@ async def test_a_slow_sync_is_seen(
         return await original(self, work)  # type: ignore[arg-type]
 
     async with open_on(files, flush_disk_type="SYNC_FLUSH") as (_, peer):
+        await peer.send("T", b"makes the topic")
         monkeypatch.setattr(FaultyFileSystem, "run", slowly)
         assert (await peer.ask(send_request("T", b"x"))).code == 0
         monkeypatch.undo()
