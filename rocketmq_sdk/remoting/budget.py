@@ -38,14 +38,25 @@ OPEN_COST: Final = 1024
 class MemoryBudget:
     """One for all servers of a process; a limit of bytes that may change."""
 
-    __slots__ = ("_loads", "_lot", "closed", "limit", "paused", "refused", "tight", "used")
+    __slots__ = (
+        "_heavy",
+        "_loads",
+        "_looked",
+        "_lot",
+        "closed",
+        "limit",
+        "paused",
+        "refused",
+        "tight",
+        "used",
+    )
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
         """Bytes that all connections hold now."""
         self.tight = False
-        """Whether more than half of the limit is used."""
+        """Whether more than half of the limit is used, or was a moment ago."""
         self.paused = 0
         """How often a connection was not read for a while."""
         self.refused = 0
@@ -53,6 +64,10 @@ class MemoryBudget:
         self.closed = 0
         """Connections closed because they held too much."""
         self._loads: dict[Channel, int] = {}
+        self._heavy = 0
+        """Connections that hold more than `ALWAYS_FAIR`."""
+        self._looked = 0.0
+        """When those that stand still were looked for; there may be thousands."""
         self._lot = trio.lowlevel.ParkingLot()
 
     @property
@@ -63,12 +78,16 @@ class MemoryBudget:
     def weigh(self, channel: Channel, load: int) -> None:
         """A connection holds `load` bytes now; may close the greediest one."""
         loads = self._loads
-        self.used += load - loads.get(channel, 0)
+        before = loads.get(channel, 0)
+        self.used += load - before
+        self._heavy += (load > ALWAYS_FAIR) - (before > ALWAYS_FAIR)
         if load:
             loads[channel] = load
         else:
             loads.pop(channel, None)
-        tight = self.used > self.limit // 2
+        # Once tight it stays so for an eighth more: those that wait for room, there may
+        # be hundreds, are not woken for each byte.
+        tight = self.used > (self.limit * 3 // 8 if self.tight else self.limit // 2)
         if tight is not self.tight:
             self.tight = tight
             if not tight:
@@ -81,10 +100,7 @@ class MemoryBudget:
         if not self.tight:
             return False
         load = self._loads.get(channel, 0)
-        if load <= ALWAYS_FAIR:
-            return False
-        heavy = sum(1 for other in self._loads.values() if other > ALWAYS_FAIR)
-        return load > self.limit // 2 // heavy
+        return load > ALWAYS_FAIR and load > self.limit // 2 // self._heavy
 
     async def wait_for_room(self, channel: Channel) -> None:
         """Wait while a connection is greedy, for `PAUSE` seconds at most."""
@@ -94,11 +110,12 @@ class MemoryBudget:
         with trio.move_on_after(PAUSE) as pause:
             while self.is_greedy(channel):
                 await self._lot.park()
-        if pause.cancelled_caught:
-            self._close_the_still()
+        now = trio.current_time()
+        if pause.cancelled_caught and now >= self._looked + PAUSE / 2:
+            self._looked = now
+            self._close_the_still(now - STILL)
 
-    def _close_the_still(self) -> None:
-        since = trio.current_time() - STILL
+    def _close_the_still(self, since: float) -> None:
         for channel in [other for other in self._loads if other.last_progress <= since]:
             if self.is_greedy(channel):
                 self._close(channel, f"no byte was moved for {STILL:g} s, others wait for room")
