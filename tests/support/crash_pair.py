@@ -2,7 +2,8 @@
 replication.
 
 Both stores live on faulty file systems and speak over a memory network. In each life
-one of them, both or none dies in the middle of an operation, by a power cut or a kill.
+one of them, both or none dies in the middle of an operation, by a power cut or a kill;
+and the disk of each may be full, or not be read, for some operations.
 What has to hold: at the master what holds for a store alone; at the slave every message
 whose put was answered by PUT_OK with two copies asked for, if the slave syncs what it
 acknowledges or was only killed; no record that the master never had at its place; and
@@ -14,6 +15,7 @@ sum covers.
 
 from __future__ import annotations
 
+import errno
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,7 @@ from rocketmq_sdk.broker_embedded.store.messages import PutStatus
 from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify
 from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from rocketmq_sdk.transport.memory import MemoryNetwork
 from support.crash import (
@@ -50,6 +53,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 
 CATCH_UP = 300
+FAILING = (Operation.READ, Operation.WRITE, Operation.ALLOCATE, Operation.CREATE, Operation.RENAME)
+"""What fails on a disk that is full or cannot be read, for some operations."""
 
 
 class PairLife(Life):
@@ -121,6 +126,14 @@ class Pair:
             )
             if generator.random() > chance:
                 files.cut_at = None
+            if generator.random() < 0.2:
+                files.faults.fail(
+                    generator.choice(FAILING),
+                    generator.choice(["*", "commitlog*", "consumequeue/*"]),
+                    after=generator.randrange(40),
+                    times=generator.choice([1, 3, 20]),
+                    code=generator.choice([errno.ENOSPC, errno.EIO]),
+                )
 
     async def live(self, number: int, steps: int) -> None:
         """One life of both, in which the armed ones die."""
@@ -147,11 +160,15 @@ class Pair:
                         if self.generator.random() < 0.5:
                             self.slave.halt()
                 except StoreError:
-                    assert self.slave.dead, "the slave's store failed without a fault"
+                    assert self.slave.dead or self.slave.faults, (
+                        "the slave's store failed without a fault"
+                    )
                 if self.generator.random() < 0.5:
                     self.master.halt()
         except StoreError:
-            assert self.master.dead, "the master's store failed without a fault"
+            assert self.master.dead or self.master.faults, (
+                "the master's store failed without a fault"
+            )
         self.remember()
 
     def remember(self) -> None:
@@ -162,9 +179,14 @@ class Pair:
             self.written.setdefault(position, set()).update(records)
 
     def judge(self, following: Slave) -> None:
-        """A slave that syncs behind a master that syncs never differs from it."""
-        if self.sync:
-            assert following.state is not SlaveState.DIVERGED or self.torn, following.problem
+        """A slave that syncs behind a master that syncs never differs from it.
+
+        Behind another one it may, and its first report, which says where the comparison
+        begins, counts as an acknowledgement at the master, as with Apache.
+        """
+        if following.state is SlaveState.DIVERGED:
+            assert not self.sync or self.torn, following.problem
+            self.replicated = {}
 
     def check_slave(self, store: MessageStore) -> None:
         """What a slave shows after a start."""
@@ -191,6 +213,8 @@ class Pair:
     def die(self) -> None:
         """What is left of both for the next life."""
         generator = self.generator
+        for files in (self.master, self.slave):
+            files.faults.clear()
         self.crashes += self.master.dead + self.slave.dead
         self.master, self.master_killed = self._after(self.master, generator)
         if not self.master_killed:

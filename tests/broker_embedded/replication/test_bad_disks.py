@@ -123,6 +123,32 @@ async def test_a_slave_whose_disk_fails_for_a_while_goes_on_by_itself(
             assert bodies(slave) == bodies(master)
 
 
+@pytest.mark.parametrize("operation", [Operation.CREATE, Operation.ALLOCATE, Operation.WRITE])
+async def test_a_new_slave_without_space_for_its_first_bytes_begins_later(
+    operation: Operation, autojump_clock: MockClock
+) -> None:
+    """It is sent the last file of the master, which by then may be another one."""
+    network, files = MemoryNetwork(), FaultyFileSystem(1, blocking=True)
+    config = pair_config(slave_timeout=1000)
+    async with open_master(network, config=config) as (master, _service):
+        sender = Sender(master)
+        await sender.send(40)
+        full = files.faults.fail(operation, "commitlog/*", code=errno.ENOSPC)
+        async with open_slave(network, files, config) as (slave, following):
+            await in_state(following, SlaveState.HELD_UP)
+            await sender.send(40)
+            assert slave.max_physical_offset == 0
+            full.lift()
+            await in_state(following, SlaveState.FOLLOWING)
+            await caught_up(slave, master)
+            assert set(await sender.send(20)) == {PutStatus.PUT_OK}
+            assert slave.min_physical_offset > 0
+            assert log_of(master).endswith(log_of(slave))
+        async with open_slave(network, files.power_cut(1), config) as (slave, following):
+            await in_state(following, SlaveState.FOLLOWING)
+            assert log_of(master).endswith(log_of(slave))
+
+
 @pytest.mark.parametrize("flush", FLUSHES)
 async def test_a_slave_whose_sync_fails_stops_until_it_is_opened_again(
     flush: FlushDiskType, autojump_clock: MockClock

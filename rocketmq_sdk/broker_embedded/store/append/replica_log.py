@@ -78,16 +78,9 @@ class ReplicaLog:
         log = self._log
         if not self._state.open or self._state.failure is not None:
             raise self._state.failure or StoreError("the store is closed")
-        if log.position == 0 != position:
-            if position % log.file_size:
-                raise StoreCorruptError(
-                    f"the master's log begins at {position}, which is no start of a file of "
-                    f"{log.file_size} bytes: mappedFileSizeCommitLog "
-                    "of a slave has to be that of its master"
-                )
-            log.chain.remove_all()  # a power cut may have left a file of zeros
-            log.start_at(position)
-            self._dispatcher.dispatched.advance(position)
+        begins = log.position == 0 != position
+        if begins:
+            self._begin_at(position)
         if position != log.position:
             raise StoreError(
                 f"bytes for position {position} came, but the log ends at {log.position}"
@@ -95,7 +88,24 @@ class ReplicaLog:
         try:
             log.append_bytes(data)
         finally:
-            self._appended(data[: log.position - position])
+            taken = log.position - position
+            if begins and not taken:
+                log.forget_all()  # an empty log is not known to begin anywhere
+            elif begins:
+                self._dispatcher.dispatched.advance(position)
+            self._appended(data[:taken])
+
+    def _begin_at(self, position: int) -> None:
+        """Let an empty log begin where the master begins. Raises `StoreError`."""
+        log = self._log
+        if position % log.file_size:
+            raise StoreCorruptError(
+                f"the master's log begins at {position}, which is no start of a file of "
+                f"{log.file_size} bytes: mappedFileSizeCommitLog "
+                "of a slave has to be that of its master"
+            )
+        log.chain.remove_all()  # a power cut may have left a file of zeros
+        log.start_at(position)
 
     def _appended(self, data: bytes) -> None:
         """Go on with bytes that are in the log; a full disk takes only some."""

@@ -116,6 +116,15 @@ class CommitLog:
         if file is not None:
             self._enter(file)
 
+    def forget_all(self) -> None:
+        """Be empty again, after an attempt to begin that wrote nothing.
+
+        Files that it made stay in the chain; whoever begins again removes them.
+        """
+        self.position = self.written = self.limit = 0
+        self._file = self._pwrite = None
+        self._forget_hot()
+
     def _forget_hot(self) -> None:
         self._segment = bytearray()
         self._hot = ([self.position], [self._segment])
