@@ -85,7 +85,15 @@ class MessageStore(ReadableStore, RunsOnce):
             files, self._table, self._index, self._flusher, self._checkpoint, config, clock, state
         )
         self._retention = RetentionService(
-            files, self._log, self._table, self._index, config, clock, state, self._readers
+            files,
+            self._log,
+            self._table,
+            self._index,
+            config,
+            clock,
+            state,
+            self._readers,
+            self._flusher.flushed,
         )
         flushers = (self._flusher, self._queue_flusher)
         self._appender = Appender(

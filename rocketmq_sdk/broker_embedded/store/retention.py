@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.reading.log_readers import LogReaders
     from rocketmq_sdk.broker_embedded.store.state import StoreState
     from rocketmq_sdk.clock import Clock
+    from rocketmq_sdk.watermark import Watermark
 
 _log = logging.getLogger(__name__)
 FIRST_CHECK_SECONDS: Final = 60
@@ -154,7 +155,9 @@ class RetentionService:
         clock: Clock,
         state: StoreState,
         readers: LogReaders,
+        flushed: Watermark,
     ) -> None:
+        """`flushed` is up to where the log is durable."""
         self._files = files
         self._log = log
         self._chain = log.chain
@@ -175,6 +178,7 @@ class RetentionService:
         self._followed = 0  # a life before may have left queue files that it could not remove
         self._stuck: dict[str, list[Removable]] = {}
         self._readers = readers
+        self._flushed = flushed
         self._checked_at = self._remove_again_at = float("-inf")
         state.on_full = self.space_needed
 
@@ -310,7 +314,8 @@ class RetentionService:
         """Delete log files, each durably before the next one.
 
         Otherwise a crash could leave a gap. Those behind the `old` ones go only as long
-        as there is no space.
+        as there is no space. One stays until a part of the next one is durable:
+        otherwise a power cut could leave no log at all.
         """
         for number in range(count):
             if number:
@@ -319,7 +324,8 @@ class RetentionService:
                     await self._files.run(self._files.used_ratio)
                 ):
                     return
-            if len(self._chain.files) < 2 or self._is_read():
+            files = self._chain.files
+            if len(files) < 2 or self._flushed.value <= files[1].start or self._is_read():
                 return
             file = self._chain.take_first()
             path = file.file.path

@@ -36,6 +36,7 @@ SLICE = 100
         pytest.param(
             21_520, id="an index file that a start had dropped came back beside another log"
         ),
+        pytest.param(101_107, id="retention left one log file, of which nothing was durable"),
     ],
 )
 async def test_points_that_once_failed(seed: int, autojump_clock: object) -> None:
