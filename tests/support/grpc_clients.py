@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
@@ -41,7 +42,7 @@ def grpc_client(language: str) -> Program:
     """
     try:
         home = _java_client() if language == "java" else _python_client()
-    except RuntimeError as error:
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
         raise NotToBeHadError(f"no gRPC client for {language}: {error}") from error
     if language == "java":
         return Program(

@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import trio
@@ -83,6 +84,7 @@ class Program:
                 self.kill()
         for stream in (self.process.stdin, self.process.stdout):
             if stream is not None:
-                stream.close()
+                with suppress(BrokenPipeError):  # it died with a command unread
+                    stream.close()
         self.process.wait()
         shutil.rmtree(self._home, ignore_errors=True)
