@@ -74,8 +74,8 @@ def apache_proxy(directory: Path, namesrv: str, version: str) -> Iterator[str]:
     """A proxy of Apache's in front of the brokers of a name server; gives the address
     for gRPC clients. Killed at the end.
 
-    Its limits are short, as tests do not wait: invisible times from 1 s, polls from
-    0.5 s; routes and groups are known anew each second.
+    Its limits are short, as tests do not wait: invisible times from 1 s, polls of
+    0.5 to 3 s; routes and groups are known anew each second.
     """
     address = f"127.0.0.1:{java.free_port()}"
     (directory / "conf").mkdir()
@@ -88,6 +88,7 @@ def apache_proxy(directory: Path, namesrv: str, version: str) -> Iterator[str]:
         "grpcServerPort": int(address.rpartition(":")[2]),
         "remotingListenPort": java.free_port(),
         "grpcClientConsumerMinLongPollingTimeoutMillis": 500,
+        "grpcClientConsumerMaxLongPollingTimeoutMillis": 3000,
         "minInvisibleTimeMillsForRecv": 1000,
         "topicRouteServiceCacheRefreshSeconds": 1,
         "metadataCacheRefreshSeconds": 1,
