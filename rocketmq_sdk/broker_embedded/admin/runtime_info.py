@@ -8,11 +8,13 @@ buffers.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketmq_sdk.broker_embedded.request import Cost, Request
 from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.names import SCHEDULE_TOPIC
 from rocketmq_sdk.protocol.bodies.admin import KVTable
 from rocketmq_sdk.protocol.command import Command
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.timers.part import TimerPart
+    from rocketmq_sdk.remoting.channel import Continuation
 
 VERSION_TEXT: Final = "V5_4_0"
 WINDOWS: Final = (10.0, 60.0, 600.0)
@@ -85,8 +88,21 @@ class RuntimeInfo:
         """The one row."""
         return (Request(RequestCode.GET_BROKER_RUNTIME_INFO, self.serve, cost=Cost.TABLE),)
 
-    def serve(self) -> Command:
+    def serve(self) -> Command | Continuation:
         """Answer the request."""
+        store = self._core.store
+        if store.earliest_store_time() >= 0 or not store.files.blocking:
+            return self._answer()
+
+        async def answer() -> Command:
+            # What cannot be read is shown as -1.
+            with contextlib.suppress(StoreError):
+                await store.find_earliest()
+            return self._answer()
+
+        return answer
+
+    def _answer(self) -> Command:
         return Command.response(body=KVTable.of(self.table()).encode())
 
     def _totals(self) -> Totals:

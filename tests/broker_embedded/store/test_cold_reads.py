@@ -85,6 +85,7 @@ def asked(broker: Any) -> list[tuple[RequestCode, dict[str, Any]]]:
         (RequestCode.GET_CONSUME_STATS, {**group, "topic": "T"}),
         (RequestCode.QUERY_CONSUME_TIME_SPAN, {**group, "topic": "T"}),
         (RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"}),
+        (RequestCode.GET_BROKER_RUNTIME_INFO, {}),
         (
             RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
             {"topic": "T", "group": "G", "timestamp": 5, "isForce": "true"},
@@ -96,7 +97,7 @@ def asked(broker: Any) -> list[tuple[RequestCode, dict[str, Any]]]:
     ]
 
 
-@pytest.mark.parametrize("number", range(8))
+@pytest.mark.parametrize("number", range(9))
 async def test_requests_about_old_messages_read_in_threads(
     autojump_clock: MockClock, number: int
 ) -> None:

@@ -63,6 +63,7 @@ class ReadableStore:
         self._records = RecordReader(self._log, self._table, files, self._readers.reading)
         self.unreadable = UnreadableRecords(files)
         """The records that were set aside because they could not be read."""
+        self._earliest: tuple[int, int] | None = None
 
     @property
     def max_physical_offset(self) -> int:
@@ -220,8 +221,33 @@ class ReadableStore:
             )
 
     def earliest_store_time(self) -> int:
-        """When the oldest record of the log was stored; -1 for an empty log."""
-        return self._log.store_time_at(self._log.min_position)
+        """When the oldest record of the log was stored; -1 for an empty log.
+
+        Also -1 where that has to be read from the disk; `find_earliest` does that.
+        """
+        start = self._log.min_position
+        if start >= self._log.position:
+            return -1
+        if self._earliest is None or self._earliest[0] != start:
+            try:
+                data = self._log.read_nowait(start, STORE_TIME_SPAN)
+            except StoreError:
+                data = None
+            if data is None or len(data) < STORE_TIME_SPAN:
+                return -1
+            self._earliest = (start, store_time(bytes(data)))
+        return self._earliest[1]
+
+    async def find_earliest(self) -> int:
+        """`earliest_store_time`, read in a thread where needed. Raises `StoreError`."""
+        start = self._log.min_position
+        known = self.earliest_store_time()
+        if known >= 0 or start >= self._log.position:
+            return known
+        found = await self.files.run(lambda: self._log.store_time_at(start))
+        if found >= 0:
+            self._earliest = (start, found)
+        return found
 
     def queue_unit(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
         """Position, size and tags code of a message; None when there is none."""
