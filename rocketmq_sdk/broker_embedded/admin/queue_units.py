@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.filter.part import FilterPart
     from rocketmq_sdk.broker_embedded.members.part import MemberPart
+    from rocketmq_sdk.remoting.channel import Continuation
 
 MOST_UNITS: Final = 4096
 """Units of one answer; a tool that wants more asks again from the next index."""
@@ -43,7 +44,7 @@ class QueueUnitRequests:
             ),
         )
 
-    def query_consume_queue(self, header: QueryConsumeQueueRequestHeader) -> Command:
+    def query_consume_queue(self, header: QueryConsumeQueueRequestHeader) -> Command | Continuation:
         """QUERY_CONSUME_QUEUE (321): units of a queue, and a group's subscription."""
         store, topic, queue_id = self._core.store, header.topic or "", header.queue_id
         if queue_id not in store.queue_ids(topic):
@@ -64,13 +65,15 @@ class QueueUnitRequests:
             answer.remark = f"Index {header.index} of {queue_id}@{topic} is not exist!"
             return answer
         last = min(high, header.index + max(0, min(header.count, MOST_UNITS)))
-        units = (store.queue_unit(topic, queue_id, index) for index in range(header.index, last))
-        found = tuple(
-            ConsumeQueueData(position, size, code) for position, size, code in filter(None, units)
-        )
-        return Command.response(
-            body=QueryConsumeQueueResponseBody(subscription, note, found, high, low).encode()
-        )
+
+        async def read() -> Command:
+            units = await store.queue_units(topic, queue_id, header.index, last - header.index)
+            found = tuple(ConsumeQueueData(*unit) for unit in units)
+            return Command.response(
+                body=QueryConsumeQueueResponseBody(subscription, note, found, high, low).encode()
+            )
+
+        return read
 
     def _filter_data(self, group: str, topic: str) -> str:
         """A group's expression as JSON text; `null` for groups that filter by tags."""

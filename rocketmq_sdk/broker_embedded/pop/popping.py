@@ -467,9 +467,7 @@ class PopProcessor:
         if pop.header.init_mode != _INIT_MAX or topic != pop.header.topic:
             return least
         pop.fresh = True
-        in_memory = store.queue_unit(topic, queue_id, 0) is not None and not store.is_cold(
-            topic, queue_id, 0
-        )
+        in_memory = store.in_memory(topic, queue_id, 0)
         if (
             self._core.config.current.init_pop_offset_by_check_msg_in_mem
             and least <= 0

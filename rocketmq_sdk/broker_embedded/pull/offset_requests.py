@@ -49,10 +49,7 @@ class OffsetProcessor:
                 ResponseCode.QUERY_NOT_FOUND,
                 remark="Not found, do not set to zero, maybe this group boot first",
             )
-        store = self._core.store
-        if store.queue_unit(header.topic, header.queue_id, 0) is not None and not store.is_cold(
-            header.topic, header.queue_id, 0
-        ):
+        if self._core.store.in_memory(header.topic, header.queue_id, 0):
             return Command.response(header=QueryConsumerOffsetResponseHeader(offset=0))
         return Command.response(
             ResponseCode.QUERY_NOT_FOUND,

@@ -179,7 +179,4 @@ class PullPart(Part):
         The first message counts only while it is in memory.
         """
         store = self._core.store
-        in_memory = store.queue_unit(topic, queue_id, 0) is not None and not store.is_cold(
-            topic, queue_id, 0
-        )
-        return 0 if in_memory else store.max_offset(topic, queue_id)
+        return 0 if store.in_memory(topic, queue_id, 0) else store.max_offset(topic, queue_id)

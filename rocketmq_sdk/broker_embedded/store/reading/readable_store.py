@@ -118,6 +118,30 @@ class ReadableStore:
         except StoreError:
             return True
 
+    def in_memory(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether there is a message that can be read without waiting for the disk."""
+        low, high = self._records.bounds(topic, queue_id)
+        return low <= offset < high and not self.is_cold(topic, queue_id, offset)
+
+    async def queue_units(
+        self, topic: str, queue_id: int, offset: int, count: int
+    ) -> list[tuple[int, int, int]]:
+        """`queue_unit` for several offsets, read in a thread where needed.
+
+        Ends before one that is not there. Raises `StoreError`.
+        """
+        found: list[tuple[int, int, int]] = []
+        while len(found) < count:
+            units = await self._records.units(
+                topic, queue_id, offset + len(found), count - len(found)
+            )
+            if isinstance(units, StoreError):
+                raise units
+            if not units:
+                break
+            found += units
+        return found
+
     async def get_cold(
         self,
         topic: str,
