@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 import trio
 
@@ -10,6 +10,7 @@ from rocketmq_sdk.protocol.command import Command
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
+    from typing import Self
 
     from rocketmq_sdk.protocol.body import Body
     from rocketmq_sdk.protocol.header import Header
@@ -22,12 +23,32 @@ LARGE: Final = 4096
 """Entries of a body above which it is encoded in a thread."""
 
 
-async def slices(items: Sequence[Item], each: int = SLICE) -> AsyncIterator[Sequence[Item]]:
-    """The items in slices; the others have their turn between two of them."""
-    for first in range(0, len(items), each):
+class _Slices(Generic[Item]):
+    """An iterator and no generator: an error between two slices leaves nothing open."""
+
+    __slots__ = ("_each", "_items", "_next")
+
+    def __init__(self, items: Sequence[Item], each: int) -> None:
+        self._items = items
+        self._each = each
+        self._next = 0
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Sequence[Item]:
+        first = self._next
+        if first >= len(self._items):
+            raise StopAsyncIteration
         if first:
             await trio.lowlevel.checkpoint()
-        yield items[first : first + each]
+        self._next = first + self._each
+        return self._items[first : self._next]
+
+
+def slices(items: Sequence[Item], each: int = SLICE) -> AsyncIterator[Sequence[Item]]:
+    """The items in slices; the others have their turn between two of them."""
+    return _Slices(items, each)
 
 
 async def encoded(body: Body, entries: int) -> bytes:
