@@ -174,6 +174,14 @@ def handler_of(row: Request, answers: Answers, one_at_a_time: trio.CapacityLimit
 
 def _raw(row: Request, answers: Answers) -> Handler:
     serve, header, most = row.serve, row.header, row.body_limit
+    if most >= WHOLE_FRAME:
+        # Sends: their handlers judge body, properties and names, as Apache's do.
+
+        def message(channel: Channel, command: Command) -> Answer:
+            answer = serve(channel, command)
+            return answers.hold(answer) if answers.touched else answer
+
+        return message
     if header is None:
 
         def sized(channel: Channel, command: Command) -> Answer:

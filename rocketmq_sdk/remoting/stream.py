@@ -163,8 +163,8 @@ class StreamChannel(CommandChannel):
     def _transmit(self, command: Command, *, alone: bool = False) -> None:
         frame = self._connection.send(command)
         self._frames.append(frame)
-        self._unsent += len(frame)
-        if self._unsent > self._weigh_at:
+        self._unsent = unsent = self._unsent + len(frame)
+        if unsent > self._weigh_at:
             self._weigh()
         if self._handling or self._idle_writer is None:
             # it leaves with the others: at the end of the chunk that is handled, or
@@ -363,6 +363,7 @@ class StreamChannel(CommandChannel):
         answer, budget = self._calls.answer, self._budget
         current_time, turn_ends = trio.current_time, trio.current_time() + TURN
         overdue, turns, waited = self._overdue, 0, 0.0
+        tight = budget is not None and budget.tight
         self._arrived = len(commands)
         self._begin_turn()
         try:
@@ -377,7 +378,7 @@ class StreamChannel(CommandChannel):
                     if waited and overdue is not None
                     else None
                 )
-                if response is None and budget is not None and budget.tight:
+                if tight and response is None and budget is not None:
                     response = self._refuse_greedy(command, budget)
                 if response is None:
                     response = self._serve(command)
@@ -389,6 +390,7 @@ class StreamChannel(CommandChannel):
                     self._end_turn()
                     await self._brake_now()
                     self._begin_turn()
+                    tight = budget is not None and budget.tight
                 if not number & 3 and current_time() > turn_ends:
                     # A chunk can hold hundreds of requests that each take long; the
                     # other connections have their turn in between.
