@@ -105,6 +105,8 @@ ROOMS = {
         ["index", "following"],
         ["flush"],
         ["append", "recovery", "reading"],
+        ["kept_records"],
+        ["memory_retention"],
         ["retention", "sizing"],
         ["message_store"],
     ],

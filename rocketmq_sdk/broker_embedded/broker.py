@@ -296,7 +296,7 @@ class EmbeddedBroker(RunsOnce):
 
     def _files(self) -> FileSystem:
         if self._path is None:
-            return MemoryFileSystem(self.config.store.memory_limit)
+            return MemoryFileSystem(self.config.store.memory_limit, messages_only=True)
         try:
             make_directory(self._path)
         except OSError as error:

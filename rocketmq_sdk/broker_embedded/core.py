@@ -14,6 +14,7 @@ from rocketmq_sdk.broker_embedded.tables.put_times import PutTimes
 from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
 from rocketmq_sdk.broker_embedded.tables.topics import TopicManager
 from rocketmq_sdk.broker_embedded.tables.unwritten import Unwritten
+from rocketmq_sdk.names import is_system_topic
 from rocketmq_sdk.remoting.budget import MemoryBudget
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class Core:
         self.offsets.load()
         if not store.started_clean:
             self.offsets.limit(store.max_offset)
+        if store.needs is not None:
+            store.needs.consumed = self._consumed
         self.stats = BrokerStats()
         self.put_times = PutTimes(clock, self.stats)
         """How long puts and gets take."""
@@ -122,6 +125,18 @@ class Core:
             Service("table of topics", self.topics.run),
             Service("table of consumer groups", self.groups.run),
         )
+
+    def _consumed(self) -> Callable[[str, int], int | None]:
+        """What all groups have consumed, as retention in memory asks for it."""
+        consumed = self.offsets.consumed_by_all()
+
+        def of_queue(topic: str, queue_id: int) -> int | None:
+            queues = consumed.get(topic)
+            if queues is None:
+                return None if is_system_topic(topic) else 0
+            return queues.get(queue_id, 0)
+
+        return of_queue
 
     def saved_tables(self) -> tuple[SavedTable, ...]:
         """The offsets of all groups; topics and groups are written when they change."""

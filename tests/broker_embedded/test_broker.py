@@ -239,7 +239,10 @@ async def test_another_run_is_refused() -> None:
 
 async def test_memory_is_bounded(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
-        async with open_broker(memory_limit=2_000_000) as (_broker, peer):
+        async with open_broker(memory_limit=2_000_000, memory_full_policy="REFUSE_SENDS") as (
+            _broker,
+            peer,
+        ):
             codes = {
                 (await peer.ask(send_request("orders", bytes(100_000)))).code for _ in range(40)
             }

@@ -1,8 +1,8 @@
 """Checkpoints in memory, and the order of offset commits (`PopBufferMergeService`).
 
-With `enablePopBufferMerge` a checkpoint is kept here for some seconds. In a broker in
-memory, or whose store takes none, it is kept until shortly before it is due. When all
-its messages are acknowledged in that time nothing is ever written; otherwise it is
+With `enablePopBufferMerge` a checkpoint is kept here for some seconds. Without it, in a
+broker in memory or whose store takes none, until shortly before it is due. When all its
+messages are acknowledged in that time nothing is ever written; otherwise it is
 stored with the bits of the acks that came. A group's offset in a queue moves only over
 pops whose checkpoint is stored or finished, so what was in memory when a process was
 killed is popped again. Apache looks at all checkpoints every 5 ms; here one task sleeps
@@ -158,7 +158,7 @@ class PopBuffer:
         self._entries[checkpoint.key] = entry
         self._queues.setdefault(entry.queue_key, deque()).append(entry)
         latest = checkpoint.revive_time - config.pop_ck_stay_buffer_time_out
-        if not self._keeps_all():
+        if config.enable_pop_buffer_merge or not self._keeps_all():
             latest = min(latest, self._clock.now_ms() + config.pop_ck_stay_buffer_time)
         self._push(entry, latest)
 

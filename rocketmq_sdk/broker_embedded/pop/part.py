@@ -159,6 +159,9 @@ class PopPart(Part):
         await state.load()
         if config.is_slave:
             return
+        if store.needs is not None:
+            store.needs.floors[state.records.topic] = state.revive.next_offset
+            store.needs.places.append(state.records.places)
         store.listen(state.revive.on_arrival, topic=revive_topic(config.broker_cluster_name))
         for holder in (state.waiting, state.notifications):
             store.listen(holder.on_arrival, waiting=holder.waiting_by_queue)

@@ -11,15 +11,22 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatus
 from rocketmq_sdk.broker_embedded.timers.intake import STORED
 from rocketmq_sdk.names import revive_topic
-from rocketmq_sdk.protocol.bodies.pop_records import ACK_TAG, BATCH_ACK_TAG, CHECKPOINT_TAG
+from rocketmq_sdk.protocol.bodies.pop_records import (
+    ACK_TAG,
+    BATCH_ACK_TAG,
+    CHECKPOINT_TAG,
+    PopCheckPoint,
+)
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rocketmq_sdk.broker_embedded.settings.config import LiveConfig
     from rocketmq_sdk.broker_embedded.store.messages import PutResult
     from rocketmq_sdk.broker_embedded.timers.intake import Intake
     from rocketmq_sdk.clock import Clock
-    from rocketmq_sdk.protocol.bodies.pop_records import AckRecord, PopCheckPoint
+    from rocketmq_sdk.protocol.bodies.pop_records import AckRecord
 
 CHECKPOINT_LEAD_MS: Final = 1000
 """How much earlier than its messages a checkpoint is due."""
@@ -35,7 +42,7 @@ _COMPLETE_TEXT: Final = f"{COMPLETE}\x01true\x02"
 class PopRecords:
     """Writes checkpoints and acks."""
 
-    __slots__ = ("_clock", "_put", "_store_host", "topic", "written")
+    __slots__ = ("_clock", "_in_flight", "_put", "_store_host", "topic", "written")
 
     def __init__(self, put: Intake, config: LiveConfig, clock: Clock, store_host: bytes) -> None:
         self._put = put
@@ -43,6 +50,8 @@ class PopRecords:
         self._store_host = store_host
         self.topic = revive_topic(config.current.broker_cluster_name)
         """The revive topic."""
+        self._in_flight: dict[object, dict[int, tuple[int, int]]] = {}
+        """In memory: where the messages of stored checkpoints are, by offset."""
         self.written = 0
         """How many records were written since the start."""
 
@@ -56,9 +65,37 @@ class PopRecords:
         """
         due = checkpoint.revive_time - CHECKPOINT_LEAD_MS
         more = _COMPLETE_TEXT if complete else ""
-        return self._store(
-            checkpoint.encode(), CHECKPOINT_TAG, checkpoint.unique_key, revive_queue_id, due, more
+        body = checkpoint.encode()
+        result = self._store(
+            body, CHECKPOINT_TAG, checkpoint.unique_key, revive_queue_id, due, more
         )
+        if self._put.store.needs is not None and is_stored(result):
+            self._in_flight[PopCheckPoint.decode(body).identity] = self._places_of(checkpoint)
+        return result
+
+    def _places_of(self, checkpoint: PopCheckPoint) -> dict[int, tuple[int, int]]:
+        find = self._put.store.queue_unit
+        units = (
+            (offset, find(checkpoint.topic, checkpoint.queue_id, offset))
+            for offset in checkpoint.open_offsets()
+        )
+        return {offset: unit[:2] for offset, unit in units if unit is not None}
+
+    def finished(self, checkpoint: PopCheckPoint) -> None:
+        """The messages of a stored checkpoint are needed no more."""
+        if self._in_flight:
+            self._in_flight.pop(checkpoint.identity, None)
+
+    def place(self, checkpoint: PopCheckPoint, offset: int) -> tuple[int, int] | None:
+        """Position and size of a message whose queue may have lost it, in memory."""
+        return self._in_flight.get(checkpoint.identity, {}).get(offset)
+
+    def places(self, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """Positions and sizes of popped messages, between two positions."""
+        for places in self._in_flight.values():
+            for position, size in places.values():
+                if low <= position < high:
+                    yield position, size
 
     def put_ack(self, ack: AckRecord, revive_queue_id: int, due_ms: int) -> PutResult:
         """Store an ack, due when its checkpoint's messages would be visible again."""

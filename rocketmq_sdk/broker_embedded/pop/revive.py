@@ -276,6 +276,11 @@ class ReviveService:
         over = -(-checkpoint.revive_time // _SECOND_MS) * _SECOND_MS
         return max(_BEHIND_SECONDS, (over - self._clock.now_ms()) / 1000)
 
+    def next_offset(self, queue_id: int) -> int:
+        """The offset from which a queue of the revive topic is not read yet."""
+        queue = self._queues.get(queue_id)
+        return 0 if queue is None else queue.next_offset
+
     # --- reading
 
     async def _read(self, queue: ReviveQueue) -> bool:
@@ -359,6 +364,7 @@ class ReviveService:
             if due > now or (due > delivered and queue.latest_ms - due <= _GRACE_MS):
                 break
             await self._revive(checkpoint, queue.queue_id)
+            self._records.finished(checkpoint)
             queue.close_first()
             if checkpoint.revive_offset < queue.old_end:
                 self._finished.add(checkpoint.identity)
@@ -423,10 +429,15 @@ class ReviveService:
             found = await store.get_cold(topic, queue_id, offset, 1)
         else:
             found = store.get(topic, queue_id, offset, 1)
-        if found.status is not GetStatus.FOUND or record_offsets(found.body)[0] != offset:
-            return _GONE
+        body = found.body
+        if found.status is not GetStatus.FOUND or record_offsets(body)[0] != offset:
+            place = self._records.place(checkpoint, offset)
+            record = None if place is None else store.record_at(*place)
+            if record is None:
+                return _GONE
+            body = record
         try:
-            return decode_message(found.body, inflate=False)
+            return decode_message(body, inflate=False)
         except ProtocolError as error:
             logger.error(
                 "message %d of queue %d of %s cannot be revived and is skipped: %s",

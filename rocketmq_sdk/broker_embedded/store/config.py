@@ -51,12 +51,19 @@ class FlushDiskType(Enum):
     SYNC_FLUSH = "SYNC_FLUSH"
 
 
+class MemoryFullPolicy(Enum):
+    """What happens in memory when only messages are left that are not consumed."""
+
+    REMOVE_OLDEST = "REMOVE_OLDEST"
+    REFUSE_SENDS = "REFUSE_SENDS"
+
+
 @attrs.frozen(kw_only=True)
 class StoreConfig:
     """Settings of the store, with the names of Apache's `MessageStoreConfig`.
 
     Names are in snake case and defaults are Apache's; sizes are in bytes and times in
-    milliseconds, as there. The last four settings are this store's own. Raises
+    milliseconds, as there. The last five settings are this store's own. Raises
     `ConfigurationError` for a value out of range.
     """
 
@@ -205,7 +212,17 @@ class StoreConfig:
     timer_stop_enqueue: bool = False
     timer_stop_dequeue: bool = False
     memory_limit: int = attrs.field(default=256 * MEBIBYTE, validator=at_least(4096))
-    """How many bytes the files of an in-memory store may take in total."""
+    """How many bytes log, queues and index of a store in memory may take in total.
+
+    Above three quarters of it the oldest messages are removed, consumed ones first.
+    """
+    memory_full_policy: MemoryFullPolicy = attrs.field(
+        default=MemoryFullPolicy.REMOVE_OLDEST, validator=member_of(MemoryFullPolicy)
+    )
+    """What goes in memory when no consumed messages are left to remove.
+
+    The oldest messages; with REFUSE_SENDS nothing, and sends are refused.
+    """
     reserve_bytes: int = attrs.field(default=MEBIBYTE, validator=at_least(0))
     """Disk space kept for tables, so that consumers can go on while the disk is full.
 

@@ -24,6 +24,7 @@ from rocketmq_sdk.broker_embedded.store.files.reserve import SpaceReserve, write
 from rocketmq_sdk.broker_embedded.store.flush.log_flusher import LogFlusher
 from rocketmq_sdk.broker_embedded.store.flush.queue_flusher import QueueFlusher
 from rocketmq_sdk.broker_embedded.store.log.next_file import NextFileMaker, remove_leftover
+from rocketmq_sdk.broker_embedded.store.memory_retention import Needs, retention_in
 from rocketmq_sdk.broker_embedded.store.messages import (
     Arrival,
     MessageToStore,
@@ -95,6 +96,11 @@ class MessageStore(ReadableStore, RunsOnce):
             self._readers,
             self._flusher.flushed,
         )
+        self._memory = self._retention.memory = retention_in(
+            files, self._log, self._table, self._index, config, clock
+        )
+        self.needs: Needs | None = None if self._memory is None else self._memory.needs
+        """What retention in memory has to keep; None on a disk."""
         flushers = (self._flusher, self._queue_flusher)
         self._appender = Appender(
             self._log, self._dispatcher, self._index, flushers, config, clock, state, store_host
@@ -255,10 +261,8 @@ class MessageStore(ReadableStore, RunsOnce):
         """
         error = self._state.problem or self._state.full
         if error is None and self._state.disk_full:
-            return (
-                f"{self.files.description}: the disk is nearly full; free space or lower "
-                "fileReservedTime"
-            )
+            problem = "the disk is nearly full; free space or lower fileReservedTime"
+            return f"{self.files.description}: {problem}"
         return None if error is None else str(error)
 
     def troubles(self) -> Iterator[str]:
@@ -361,15 +365,12 @@ class MessageStore(ReadableStore, RunsOnce):
     def end(self) -> None:
         """Hand the appends since `begin` to the operating system.
 
-        Raises `StoreError` when that fails; then none of them may be acknowledged.
-        They stay in memory and are written as soon as that works; until then the store
-        accepts no more messages.
+        Raises `StoreError` when that fails; none of them may be acknowledged then. They
+        are written as soon as that works; until then no more messages are accepted.
         """
         self._log.write_through = self.files.write_through
-        if self._state.log_problem is None:  # else nothing was appended since `begin`
-            error = self._flusher.write_out()
-            if error is not None:
-                raise error
+        if self._state.log_problem is None and (error := self._flusher.write_out()) is not None:
+            raise error  # with a problem already, nothing was appended since `begin`
         self._flusher.turn_ended()
 
     def when_durable(self, result: PutResult, tell: Callable[[PutStatus], None]) -> None:
@@ -510,10 +511,8 @@ class MessageStore(ReadableStore, RunsOnce):
 
         Its end; with SYNC_FLUSH the end of what is synced.
         """
-        dispatched = self.dispatched.value
-        if self._state.log_problem is not None:
-            return min(dispatched, self._log.written)
-        return dispatched
+        end = self.dispatched.value
+        return end if self._state.log_problem is None else min(end, self._log.written)
 
     @trio.lowlevel.enable_ki_protection
     def append_bytes(self, position: int, data: bytes) -> None:

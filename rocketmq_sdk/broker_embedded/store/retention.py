@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
     from rocketmq_sdk.broker_embedded.store.index.service import IndexService
     from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
+    from rocketmq_sdk.broker_embedded.store.memory_retention import MemoryRetention
     from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import (
         ConsumeQueueTable,
         Queue,
@@ -158,6 +159,8 @@ class RetentionService:
         flushed: Watermark,
     ) -> None:
         """`flushed` is up to where the log is durable."""
+        self.memory: MemoryRetention | None = None
+        """Removes the files of a store in memory."""
         self._files = files
         self._log = log
         self._chain = log.chain
@@ -318,6 +321,10 @@ class RetentionService:
         otherwise a power cut could leave no log at all.
         """
         for number in range(count):
+            if self.memory is not None:
+                self.memory.take_aged()
+                await trio.lowlevel.checkpoint()
+                continue
             if number:
                 await trio.sleep(self._pause)
                 if number >= old and not self._policy.needs_space(
@@ -372,7 +379,7 @@ class RetentionService:
     async def _follow(self) -> None:
         """Bring queues and index in line with the oldest log file."""
         minimum = self._chain.min_position
-        if minimum <= self._followed:
+        if minimum <= self._followed or self.memory is not None:
             return
         queues = list(self._table)
         problem: StoreError | None = None

@@ -114,7 +114,7 @@ def note_sizes(files: FileSystem, config: StoreConfig) -> None:
 
 
 def _units(size: int, unit: int) -> int:
-    return max(100, size // unit) * unit
+    return max(500, size // unit) * unit
 
 
 def _smaller(config: StoreConfig, sizes: dict[str, int]) -> StoreConfig:

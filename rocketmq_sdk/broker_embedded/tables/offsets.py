@@ -240,6 +240,28 @@ class ConsumerOffsetManager:
                     lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
         return lowest
 
+    def consumed_by_all(self) -> dict[str, dict[int, int]]:
+        """The lowest offset in each queue, by topic; of groups that have offsets there.
+
+        A queue in which one of them has none is left out.
+        """
+        groups: dict[str, int] = {}
+        lowest: dict[str, dict[int, list[int]]] = {}
+        for key, offsets in self._table.items():
+            topic = _split(key)[0]
+            groups[topic] = groups.get(topic, 0) + 1
+            found = lowest.setdefault(topic, {})
+            for queue_id, offset in offsets.items():
+                found.setdefault(queue_id, []).append(offset)
+        return {
+            topic: {
+                queue_id: min(offsets)
+                for queue_id, offsets in found.items()
+                if len(offsets) == groups[topic]
+            }
+            for topic, found in lowest.items()
+        }
+
     def remove_group(self, group: str) -> None:
         """Forget all offsets of a group."""
         self._remove(key for key in list(self._known()) if _split(key)[1] == group)

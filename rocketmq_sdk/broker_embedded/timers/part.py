@@ -95,6 +95,11 @@ class TimerPart(Part):
         if not self._core.config.current.is_slave:
             self.service.load()
         await self.schedule.load()
+        needs = self._core.store.needs
+        if needs is not None:
+            needs.floors[SCHEDULE_TOPIC] = lambda queue_id: self.schedule.offset(queue_id + 1)
+            needs.floors[TIMER_TOPIC] = lambda _queue_id: self.service.timers.next_offset
+            needs.places.append(self.service.timers.places.between)
         if not self._core.config.current.is_slave:
             self._core.store.listen(self.schedule.on_arrival, topic=SCHEDULE_TOPIC)
             self._core.store.listen(self.service.on_arrival, topic=TIMER_TOPIC)

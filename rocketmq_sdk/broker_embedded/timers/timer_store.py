@@ -24,6 +24,7 @@ from rocketmq_sdk.broker_embedded.timers.checkpoint import (
 from rocketmq_sdk.broker_embedded.timers.log import TimerLog
 from rocketmq_sdk.broker_embedded.timers.messages import is_deletion, out_time, turns_of
 from rocketmq_sdk.broker_embedded.timers.metrics import TimerMetrics
+from rocketmq_sdk.broker_embedded.timers.places import WaitingPlaces
 from rocketmq_sdk.broker_embedded.timers.record import (
     MAGIC_DEFAULT,
     MAGIC_DELETE,
@@ -101,6 +102,7 @@ class TimerStore:
         self._write_time = 0
         self._slots: list[int] = []
         self._waiting: set[int] = set()
+        self.places = WaitingPlaces(wanted=store.needs is not None)
         self._replay_below = 0
         self._replayed_until = 0
         self._put_off: dict[tuple[str, int], int] = {}
@@ -238,6 +240,7 @@ class TimerStore:
         )
         self.wheel.put(time, position if first == NO_POSITION else first, position, count + change)
         self.pending_count += change
+        self.places.add(time, physical_offset, size)
         if not known:
             self._waiting.add(time)
             heapq.heappush(self._slots, time)
@@ -300,6 +303,7 @@ class TimerStore:
         assert self._slots[0] == time
         heapq.heappop(self._slots)
         self._waiting.discard(time)
+        self.places.done(time)
         self._finished += 1
         slot = self.wheel.get(time)
         if slot is not None:
@@ -351,7 +355,7 @@ class TimerStore:
 
         Raises `StoreError`.
         """
-        for file in self.log.take_expired(self._store.min_physical_offset):
+        for file in self.log.take_expired(self.places.least(self._store.min_physical_offset)):
             file.file.close()
             file.remove()
 

@@ -78,6 +78,9 @@ class TransactionPart(Part):
 
     async def load(self) -> None:
         """Find the open half messages in the log."""
+        needs = self._core.store.needs
+        if needs is not None:
+            needs.places.append(self.table.places)
         if not self._core.config.current.is_slave:
             await self._core.store.files.run(self.table.load)
 

@@ -35,6 +35,8 @@ from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.broker_embedded.store.messages import PutResult
     from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
@@ -143,6 +145,12 @@ class TransactionTable:
         return len(self._halves)
 
     # --- the state
+
+    def places(self, low: int, high: int) -> Iterator[tuple[int, int]]:
+        """Positions and sizes of open half messages, between two positions."""
+        for half in self._halves.values():
+            if low <= half.physical_offset < high:
+                yield half.physical_offset, half.size
 
     def add(self, key: str, offset: int, physical_offset: int, size: int) -> Half:
         """A copy of a half message was appended; it takes the place of earlier ones."""

@@ -68,6 +68,7 @@ def changes_while_running(cls: type, setting: Setting) -> bool:
         "POP",
         "SYNC_FLUSH",
         "SLAVE",
+        "REFUSE_SENDS",
         "500",
         "920",
         "1s 1s",

@@ -17,7 +17,14 @@ from support.administration import conversation
 from support.paths import CODEC_VECTORS
 
 RULES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "names_and_rules.json").read_text())
-OWN = {"connectionMemoryLimit", "memoryLimit", "reserveBytes", "hotBytes", "allocationStep"}
+OWN = {
+    "connectionMemoryLimit",
+    "memoryLimit",
+    "memoryFullPolicy",
+    "reserveBytes",
+    "hotBytes",
+    "allocationStep",
+}
 NULL_IN_THE_RECORDING = {"haMasterAddress", "storePathCommitLog"}
 SET_BY_THE_RECORDING = {
     "listenPort",
@@ -202,6 +209,7 @@ def test_settings_of_the_store_do_not_change_while_it_runs(name: str) -> None:
     sizes = {"mappedFileSizeConsumeQueue": "2000", "mapperFileSizeBatchConsumeQueue": "460"}
     other = {
         "flushDiskType": "SYNC_FLUSH",
+        "memoryFullPolicy": "REFUSE_SENDS",
         "messageDelayLevel": "1s 1s 1s",
         "deleteWhen": "05",
         "timerPrecisionMs": "500",

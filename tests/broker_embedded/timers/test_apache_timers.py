@@ -110,7 +110,9 @@ async def test_the_same_messages_give_the_same_bytes(name: str, tmp_path: Path) 
     clock = SetClock(records[0][1].write_time)
     async with open_store(OsFileSystem(directory), config_for(expected(name))) as store:
         config = StoreConfig(mapped_file_size_timer_log=timer_log_size(directory))
-        timers = TimerStore(cast("Any", SimpleNamespace(config=config, files=files)), clock)
+        timers = TimerStore(
+            cast("Any", SimpleNamespace(config=config, files=files, needs=None)), clock
+        )
         by_position = {
             unit[0]: offset
             for offset in range(store.max_offset(TIMER_TOPIC, 0))

@@ -294,10 +294,11 @@ async def test_a_commit_into_a_full_store_leaves_the_transaction_open(
     autojump_clock: MockClock,
 ) -> None:
     with trio.fail_after(60):
-        async with open_broker(mapped_file_size_commit_log=64 * 1024, memory_limit=200_000) as (
-            broker,
-            peer,
-        ):
+        async with open_broker(
+            mapped_file_size_commit_log=64 * 1024,
+            memory_limit=200_000,
+            memory_full_policy="REFUSE_SENDS",
+        ) as (broker, peer):
             answer = await begun(peer, b"half" * 1000)
             while (await peer.ask(send_request("filler", bytes(4000)))).code == 0:
                 pass

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Join, Mailbox, Result
 
 CHUNK = 256 * 1024
+_LOG = "commitlog/"
+_OF_MESSAGES = (
+    _LOG,
+    "consumequeue/",
+    "batchconsumequeue/",
+    "consumequeue_ext/",
+    "index/",
+    "timerlog/",
+)
 
 
 class MemoryFile:
@@ -148,7 +157,8 @@ class MemoryFileSystem:
 
     With `write_through` the store hands every append over at once, as on a disk;
     without it, appends are joined, since nothing survives the process. Writes raise
-    `StoreFullError` when all files together would hold more than `limit_bytes`.
+    `StoreFullError` when all files together would hold more than `limit_bytes`. With
+    `messages_only` only the files of messages count, and only the log is refused space.
     """
 
     description = "the memory store"
@@ -156,9 +166,14 @@ class MemoryFileSystem:
     makes_ahead = False
 
     def __init__(
-        self, limit_bytes: int = 256 * 1024 * 1024, *, write_through: bool = False
+        self,
+        limit_bytes: int = 256 * 1024 * 1024,
+        *,
+        write_through: bool = False,
+        messages_only: bool = False,
     ) -> None:
         self.limit_bytes = limit_bytes
+        self.messages_only = messages_only
         self.write_through = write_through
         self.allocation_limit = min(1024 * 1024, max(4096, limit_bytes // 16))
         self._used = 0
@@ -172,11 +187,18 @@ class MemoryFileSystem:
 
     def charge(self, count: int, path: str) -> None:
         """Count bytes in or out. Raises `StoreFullError` at the limit."""
-        if count > 0 and self._used + count > self.limit_bytes:
+        if self.messages_only and not path.startswith(_OF_MESSAGES):
+            return
+        refused = not self.messages_only or path.startswith(_LOG)
+        if refused and count > 0 and self._used + count > self.limit_bytes:
             raise StoreFullError(
                 f"{self.description} is full: {path} needs {count} more bytes, {self._used} of "
                 f"{self.limit_bytes} are used"
             )
+        self._used += count
+
+    def add(self, count: int) -> None:
+        """Count bytes that are kept beside the files; negative when they are not."""
         self._used += count
 
     def lock(self) -> None:

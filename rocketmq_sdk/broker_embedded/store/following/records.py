@@ -84,7 +84,9 @@ class RecordReader:
     def is_in_log(self, position: int, size: int) -> bool:
         """Whether the log has the bytes of a record."""
         log = self._log
-        return size > 0 and log.min_position <= position <= log.position - size
+        return 0 < size <= log.position - position and (
+            position >= log.min_position or log.kept.read(position, size) is not None
+        )
 
     def warm(self, position: int, size: int) -> bytes | None:
         """A record that can be had without waiting; None for any other."""

@@ -13,7 +13,7 @@ them.
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
 from rocketmq_sdk.broker_embedded.store.log.record import (
@@ -43,6 +43,28 @@ class NoNextFileError(StoreFullError):
     """No space for another file; an existing file may still have some."""
 
 
+class KeptBytes(Protocol):
+    """Records of files that are gone."""
+
+    @property
+    def first(self) -> int | None:
+        """The lowest position; None without records."""
+        ...
+
+    def read(self, position: int, size: int) -> bytes | None:
+        """Bytes of one record, or of several that follow each other."""
+        ...
+
+
+class _NothingKept:
+    """What a log on a disk keeps of such files."""
+
+    first = None
+
+    def read(self, position: int, size: int) -> None:
+        """Nothing."""
+
+
 class CommitLog:
     """The log of one store.
 
@@ -60,9 +82,11 @@ class CommitLog:
         "_segment_limit",
         "_step",
         "chain",
+        "kept",
         "limit",
         "on_enter",
         "position",
+        "relieve",
         "write_through",
         "written",
     )
@@ -93,6 +117,10 @@ class CommitLog:
         self._pwrite: Callable[[Bytes, int], None] | None = None
         self.on_enter: Callable[[], None] | None = None
         """Called when appends continue in another file."""
+        self.relieve: Callable[[], None] | None = None
+        """Called before the log takes more space."""
+        self.kept: KeptBytes = _NothingKept()
+        """Records of files that are gone."""
 
     @property
     def file_size(self) -> int:
@@ -103,6 +131,12 @@ class CommitLog:
     def min_position(self) -> int:
         """The position where the oldest file starts."""
         return self.chain.min_position
+
+    @property
+    def first_position(self) -> int:
+        """The lowest position of which anything can be read."""
+        first = self.kept.first
+        return self.chain.min_position if first is None else first
 
     def start_at(self, position: int) -> None:
         """Cut the log at a position. Raises `StoreError`.
@@ -147,6 +181,8 @@ class CommitLog:
         The caller has checked that `size` and 8 bytes fit into one file. Raises
         `StoreError`, leaving the log as it was.
         """
+        if self.relieve is not None:
+            self.relieve()
         while True:
             file = self._file
             if file is None or self.position >= file.end:
@@ -287,7 +323,9 @@ class CommitLog:
         if data is not None:
             return data
         file = self.chain.find(position)
-        if file is None or position + size > self.written:
+        if file is None:
+            return self.kept.read(position, size)
+        if position + size > self.written:
             return None
         try:
             found = file.read(position, size)
@@ -303,7 +341,9 @@ class CommitLog:
         if data is not None:
             return data
         file = self.chain.find(position)
-        if file is None or position + size > self.written:
+        if file is None:
+            return self.kept.read(position, size)
+        if position + size > self.written:
             return None
         return file.read_nowait(position, size)
 
@@ -324,7 +364,7 @@ class CommitLog:
         """The store time of the record at a position; -1 when there is none."""
         head = (
             self.read(position, STORE_TIME_SPAN)
-            if self.min_position <= position < self.position
+            if self.first_position <= position < self.position
             else None
         )
         return -1 if head is None else store_time(bytes(head))

@@ -400,6 +400,24 @@ class UnitChain:
         self.first = below.first
         return [self._files.take_first() for _ in range(below.files)]
 
+    def take_below(self, number: int) -> list[ChainedFile]:
+        """Take out the oldest files whose units lie below a number.
+
+        The last file always stays. The caller removes the files.
+        """
+        taken: list[ChainedFile] = []
+        files = self._files
+        end = min(number, self._written) * self.unit_size
+        while len(files.files) > 1 and files.files[0].end <= end:
+            taken.append(files.take_first())
+        return taken
+
+    def first_from(self, physical_offset: int) -> int:
+        """The number of the first unit whose record is not below a position."""
+        if self.max_physical <= physical_offset:
+            return self.end
+        return self._first_at_or_above(physical_offset)
+
     def clear(self) -> None:
         """Drop all units and files; the queue begins again at 0."""
         self._files.remove_all()

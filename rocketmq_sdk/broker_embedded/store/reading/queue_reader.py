@@ -147,7 +147,7 @@ class QueueReader:
     ) -> GetResult:
         """Walk over units from `offset` on until the answer is full."""
         log_end = self._log.position
-        minimum = self._log.min_position
+        minimum = self._log.first_position
         parts: list[bytes | bytearray] = []
         total = count = 0
         span_start = span_end = last = -1
@@ -230,7 +230,7 @@ class QueueReader:
             next_offset = unit.base + unit.messages
             if message_filter is not None and not message_filter.matches_tags_code(unit.code):
                 continue
-            if unit.position < self._log.min_position:
+            if unit.position < self._log.first_position:
                 removing = True
                 continue
             passes = True if look is None else look.at(unit.position, unit.size)

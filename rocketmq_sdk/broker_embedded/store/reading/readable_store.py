@@ -284,7 +284,7 @@ class ReadableStore:
         None when no record of that size can start there.
         """
         log = self._log
-        if not log.min_position <= physical_offset < log.position:
+        if not log.first_position <= physical_offset < log.position:
             return None
         if size is None:
             head = log.read(physical_offset, BLANK_SIZE)
