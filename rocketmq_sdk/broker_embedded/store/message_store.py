@@ -35,7 +35,8 @@ from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import batch_
 from rocketmq_sdk.broker_embedded.store.queues.deleted_topics import DeletedTopics
 from rocketmq_sdk.broker_embedded.store.queues.queue_dispatcher import QueueDispatcher
 from rocketmq_sdk.broker_embedded.store.reading.readable_store import ReadableStore
-from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import write_note
+from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import noted_index_end, write_note
+from rocketmq_sdk.broker_embedded.store.recovery.index_builder import IndexBuilder
 from rocketmq_sdk.broker_embedded.store.recovery.missing_log import refuse_without_log
 from rocketmq_sdk.broker_embedded.store.recovery.recovery import Recovery, RecoveryProgress
 from rocketmq_sdk.broker_embedded.store.retention import RetentionService
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 ABORT_PATH = "abort"
+_BUILD_AT_CLOSE = 1.0
+"""Seconds that a stop goes on building an index; what is left is left to a start."""
 
 
 class MessageStore(ReadableStore, RunsOnce):
@@ -105,6 +108,9 @@ class MessageStore(ReadableStore, RunsOnce):
         self._appender = Appender(
             self._log, self._dispatcher, self._index, flushers, config, clock, state, store_host
         )
+        self._index_builder = IndexBuilder(
+            files, self._log, self._index, self._dispatcher.dispatched
+        )
         self._next_file = NextFileMaker(files, self._log, config)
         self._reserve = SpaceReserve(files, config.reserve_bytes)
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -146,6 +152,8 @@ class MessageStore(ReadableStore, RunsOnce):
                     nursery.start_soon(self._queue_flusher.run)
                     nursery.start_soon(self._retention.run)
                     nursery.start_soon(self.keep_reserve)
+                    if self._index.lacks_from is not None:
+                        nursery.start_soon(self._index_builder.run)
                     if self._sync_flush:
                         nursery.start_soon(self._flusher.waiters.run)
                     if self.files.makes_ahead:
@@ -184,14 +192,13 @@ class MessageStore(ReadableStore, RunsOnce):
         self.files.sync_directory(".")
         self._table.find_ends(self._log.min_position, clean=clean)
         self._table.finish_deletions(self._deleted.positions)
-        self._index.load(clean=clean)
-        index = self._index if self._index.enabled else None
+        self._index.load(clean=clean, lacks_from=noted_index_end(self.files))
         now = self._loading_at
         recovery = Recovery(
             self._log,
             self._dispatcher,
             self._checkpoint,
-            index,
+            self._index,
             check_crc=self.config.check_crc_on_recover,
             force_property_crc=self.config.force_verify_prop_crc,
             now_ms=now,
@@ -213,6 +220,9 @@ class MessageStore(ReadableStore, RunsOnce):
     async def _close(self) -> None:
         """Make everything durable; the stop is clean only if all of it worked."""
         try:
+            if self._index.enabled:
+                with trio.move_on_after(_BUILD_AT_CLOSE):
+                    await self._index_builder.run()
             await self._flusher.flush()
             await self._queue_flusher.flush(thorough=True)
         finally:
@@ -229,7 +239,7 @@ class MessageStore(ReadableStore, RunsOnce):
     def _remove_abort(self) -> None:
         if self._is_slave:
             self._replica_log.cut_partial_record()
-        write_note(self.files, self._log.position, self._table)
+        write_note(self.files, self._log.position, self._table, self._index.lacks_from)
         self.files.remove(ABORT_PATH)
         self.files.sync_directory(".")
 
@@ -439,6 +449,10 @@ class MessageStore(ReadableStore, RunsOnce):
         Asked before the first queue of a topic is made.
         """
         self._table.is_batch_topic = is_batch_topic
+
+    async def wait_indexed(self) -> None:
+        """Wait until the index, which a start may have to build, lacks nothing."""
+        await self._index.wait_complete()
 
     async def flush_log(self, position: int) -> None:
         """Make the log durable up to a position.

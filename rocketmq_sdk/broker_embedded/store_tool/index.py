@@ -53,12 +53,19 @@ class IndexWalk:
     """
 
     def __init__(
-        self, reader: StoreReader, report: StoreReport, log: RecordReader, keyed: array[int]
+        self,
+        reader: StoreReader,
+        report: StoreReport,
+        log: RecordReader,
+        keyed: array[int],
+        end: int | None = None,
     ) -> None:
+        """`end` is where the index ends when it is unfinished."""
         self._reader = reader
         self._report = report
         self._log = log
         self._keyed = keyed
+        self._end = end
         self._found: set[int] = set()
 
     def run(self) -> None:
@@ -89,7 +96,9 @@ class IndexWalk:
             lacking = [
                 position
                 for position in self._keyed
-                if position >= first and position not in self._found
+                if position >= first
+                and position not in self._found
+                and (self._end is None or position < self._end)
             ]
             if lacking:
                 problem = (

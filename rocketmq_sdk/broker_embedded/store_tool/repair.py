@@ -160,6 +160,7 @@ class RepairJob:
         finally:
             files.unlock()
         async with MessageStore(config, self._make_files(), TrioClock(), _NOBODY) as store:
+            await store.wait_indexed()
             self._tell(f"recovered: the log ends at {store.max_physical_offset}")
 
     def _config(self, files: OsFileSystem) -> StoreConfig:

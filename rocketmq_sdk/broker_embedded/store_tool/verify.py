@@ -17,6 +17,7 @@ from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import (
     BATCH_DIRECTORY,
     batch_topics,
 )
+from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import PATH as CLEAN_STOP_PATH
 from rocketmq_sdk.broker_embedded.store_tool.batches import BatchWalk, batch_unit_of
 from rocketmq_sdk.broker_embedded.store_tool.config import check_config
 from rocketmq_sdk.broker_embedded.store_tool.index import IndexWalk
@@ -129,7 +130,7 @@ def verify(
         for key, records in walk.batches.items()
     }
     BatchWalk(reader, report, wanted).run()
-    IndexWalk(reader, report, log, walk.keyed).run()
+    IndexWalk(reader, report, log, walk.keyed, _index_end(reader)).run()
     TimerWalk(reader, report, log).run()
     check_set_aside(reader, report)
     return report
@@ -141,6 +142,13 @@ def _json(reader: StoreReader, path: str) -> object | None:
         return decode_json(data) if data else None
     except RemoteProtocolError:
         return None
+
+
+def _index_end(reader: StoreReader) -> int | None:
+    """Up to where the log is in the index, if a clean stop left it unfinished."""
+    note = None if reader.exists("abort") else _json(reader, CLEAN_STOP_PATH)
+    end = note.get("indexEnd") if isinstance(note, dict) else None
+    return end if isinstance(end, int) else None
 
 
 def _table(reader: StoreReader, name: str, member: str) -> dict[str, object] | None:

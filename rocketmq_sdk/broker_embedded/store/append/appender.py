@@ -94,7 +94,7 @@ class Appender:
         self._append_crc = config.enabled_append_prop_crc
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._pending: deque[_Pending] = deque()
-        self._indexing = index.enabled
+        self._index = index
         self._note = index.note
         self._note_batch = index.note_batch
 
@@ -136,7 +136,7 @@ class Appender:
                 code = self._dispatcher.deliver_code(text, now, code)
             in_unit = code if queue.ext is None else self._extended(queue, code, now, text)
             queue.append(position, size, in_unit)
-            if self._indexing:
+            if self._index.noting:
                 self._note((message.topic, text, position, now))
             if not queue.dirty:
                 self._mark_dirty(queue)
@@ -394,7 +394,7 @@ class Appender:
                 self.dispatch_up_to(end)
             return
         queue.append_all(positions, sizes, codes)
-        if self._indexing:
+        if self._index.noting:
             self._note_batch(queue.topic, properties, positions, now)
         self._mark_dirty(queue)
         self._state.dispatched_timestamp = now
@@ -413,7 +413,7 @@ class Appender:
         marked: Queue | None = None
         while pending and pending[0][4] + pending[0][5] <= end:
             queue, offset, code, now, position, size, text, count = pending.popleft()
-            if self._indexing:
+            if self._index.noting:
                 self._note((queue.topic, text, position, now))
             if queue.removed or not count:
                 continue

@@ -191,7 +191,7 @@ class ReplicaLog:
         state.stored_timestamp = max(state.stored_timestamp, head.store_timestamp)
         dispatcher.rebuild(head, from_start=True)
         text = head.properties.decode("utf-8", "replace")
-        if self._index.enabled and is_indexed(head.sys_flag):
+        if self._index.noting and is_indexed(head.sys_flag):
             self._index.note((head.topic, text, head.position, head.store_timestamp))
         queue = dispatcher.table.find(head.topic, head.queue_id)
         if queue is None or queue.max_physical != head.position + head.size:

@@ -15,6 +15,7 @@ with `messageIndexSafe`), and so is an index that was deleted.
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
@@ -40,6 +41,8 @@ DIRECTORY: Final = "index"
 _NAME_DIGITS: Final = 17
 _MESSAGES_PER_SLICE: Final = 100
 _WRITE_AT_BYTES: Final = 1024 * 1024
+_LOOKUP_WAIT: Final = 3.0
+"""Seconds that a lookup waits while the index is being built; clients wait longer."""
 _MEMORY_SHARE: Final = 4096
 _MEMORY_ENTRIES_SHARE: Final = 320
 
@@ -98,6 +101,12 @@ class IndexService:
         """Records below this position are in the index."""
         self.complete = False
         """Whether the index may reach as far as the log did at the last stop."""
+        self.noting = False
+        """Whether messages note themselves: the index is on, and lacks nothing."""
+        self.lacks_from: int | None = None
+        """The first position whose record may be missing; None for a complete index."""
+        self._end = 0
+        self._whole = trio.Event()
         self.note: Callable[[tuple[str, str, int, int]], None] = self._pending.append
         """Give a message to the index: topic, properties, position, store time.
 
@@ -106,8 +115,13 @@ class IndexService:
 
     # --- loading and recovery
 
-    def load(self, *, clean: bool) -> None:
-        """Find the files. Raises `StoreError`, `StoreCorruptError`."""
+    def load(self, *, clean: bool, lacks_from: int | None = None) -> None:
+        """Find the files.
+
+        `lacks_from` is the position from which on records were missing at a clean stop;
+        what was added behind it since is dropped. Raises `StoreError`,
+        `StoreCorruptError`.
+        """
         entries = self._store_files.file_sizes(DIRECTORY)
         durable = sound = True
         for name, size in entries:
@@ -136,10 +150,15 @@ class IndexService:
                 self.files.append(file)
             else:
                 self._remove(file)
+        self._resume()
+        lacking = clean and lacks_from is not None
+        if lacking and lacks_from is not None and not self.truncate(lacks_from):
+            self.next_position = max(self.next_position, lacks_from)
         if self.enabled and self.files:
             self.files[-1].prepare()
-        self._resume()
-        self.complete = clean and sound and bool(self.files) and not self.files[-1].full
+        self.complete = (
+            clean and sound and not lacking and bool(self.files) and not self.files[-1].full
+        )
 
     def _resume(self) -> None:
         """Continue after the last entry.
@@ -157,10 +176,18 @@ class IndexService:
                     continue
             break
 
-    def add(self, head: RecordHead) -> None:
-        """Index a record found in the log, if it is not yet. Raises `StoreError`."""
+    async def add_all(self, heads: list[RecordHead]) -> None:
+        """Index records found in the log, those that are not yet. Raises `StoreError`.
+
+        Nothing is missing in front of what was added, even if it then raises.
+        """
+        async with self._building:
+            for head in heads:
+                self._add(head)
+                self.lacks_from = head.position + head.size
+
+    def _add(self, head: RecordHead) -> None:
         if head.position >= self.next_position:
-            self.next_position = head.position + 1
             if is_indexed(head.sys_flag):
                 self._index(
                     head.topic,
@@ -170,13 +197,34 @@ class IndexService:
                 )
             elif not self.files:
                 self._current()
+            self.next_position = head.position + 1
 
-    def note_head(self, head: RecordHead) -> None:
-        """`note` for a record found in the log."""
-        self.next_position = max(self.next_position, head.position + 1)
-        if is_indexed(head.sys_flag):
-            text = head.properties.decode("utf-8", "replace")
-            self._pending.append((head.topic, text, head.position, head.store_timestamp))
+    def end_at(self, end: int, known_from: int) -> None:
+        """Settle what is missing, once recovery has found the end of the log.
+
+        Files that reach behind it are dropped. A complete index may lack records from
+        `known_from` on. Raises `StoreError`.
+        """
+        if self.truncate(end) or not self.complete:
+            known_from = 0
+        lacks_from = max(self.next_position, known_from)
+        self._end = end
+        self.lacks_from = lacks_from
+        if lacks_from >= end or not self.enabled:
+            self.completed()
+
+    def completed(self) -> None:
+        """Let messages note themselves from now on; nothing is missing."""
+        if self.enabled:
+            self.lacks_from = None
+            self.noting = True
+        self._whole.set()
+
+    async def wait_complete(self, timeout: float = math.inf) -> bool:
+        """Wait until nothing is missing; False after `timeout` seconds."""
+        with trio.move_on_after(timeout):
+            await self._whole.wait()
+        return self._whole.is_set()
 
     def truncate(self, end: int) -> bool:
         """Drop the files that know records at or after a position.
@@ -406,6 +454,11 @@ class IndexService:
 
         Only hashes are compared. Raises `StoreError`.
         """
+        if not self._whole.is_set() and not await self.wait_complete(_LOOKUP_WAIT):
+            raise StoreError(
+                f"the index is being built and has the log up to {self.lacks_from} of "
+                f"{self._end}; ask again later, or for a message id"
+            )
         await self.drain_in_slices()
         found: list[int] = []
         value = key_hash(text)

@@ -34,16 +34,28 @@ def _digest(table: ConsumeQueueTable) -> int:
     return zlib.crc32(repr(ends).encode())
 
 
-def write_note(files: FileSystem, log_end: int, table: ConsumeQueueTable) -> None:
-    """Write the note durably. Raises `StoreError`."""
-    note = encode_pretty({"logEnd": log_end, "queues": _digest(table)}).encode()
-    write_small(files, PATH, note)
+def write_note(
+    files: FileSystem, log_end: int, table: ConsumeQueueTable, index_end: int | None = None
+) -> None:
+    """Write the note durably. Raises `StoreError`.
+
+    `index_end` is up to where the log is in the index, if that is not its end.
+    """
+    content = {"logEnd": log_end, "queues": _digest(table)}
+    if index_end is not None:
+        content["indexEnd"] = index_end
+    write_small(files, PATH, encode_pretty(content).encode())
     files.sync_directory(".")
 
 
 def noted_log_end(files: FileSystem) -> int:
     """The end of the log in the note, whether or not it fits; 0 without one."""
     return _integer(_content(files), "logEnd") or 0
+
+
+def noted_index_end(files: FileSystem) -> int | None:
+    """Up to where the log is in the index, if it was not complete at the clean stop."""
+    return _integer(_content(files), "indexEnd")
 
 
 def _content(files: FileSystem) -> dict[str, object]:

@@ -16,7 +16,7 @@ old bytes for new records.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.store.files.checkpoint import Checkpoint, latest_believable
@@ -26,107 +26,23 @@ from rocketmq_sdk.broker_embedded.store.flush.unsynced_note import (
     write_again,
 )
 from rocketmq_sdk.broker_embedded.store.log.record import (
-    BLANK_SIZE,
-    SIZE_AND_MAGIC,
-    RecordHead,
     check_record,
-    is_message_magic,
-    plain_records,
-    size_and_magic,
 )
 from rocketmq_sdk.broker_embedded.store.recovery.behind import look_behind
 from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import noted_end
+from rocketmq_sdk.broker_embedded.store.recovery.log_scanner import LogScanner
 from rocketmq_sdk.broker_embedded.store.recovery.set_aside import set_aside
 from rocketmq_sdk.errors import StoreFullError
-from rocketmq_sdk.protocol.message_codec import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
-from rocketmq_sdk.protocol.property_crc import verify_property_crc
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
-    from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
     from rocketmq_sdk.broker_embedded.store.index.service import IndexService
     from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
     from rocketmq_sdk.broker_embedded.store.queues.queue_dispatcher import QueueDispatcher
 
 _log = logging.getLogger(__name__)
-_MESSAGES = frozenset({MAGIC_V1, MAGIC_V2})
-_CHUNK = 1024 * 1024
 _PROGRESS_STEP = 16 * 1024 * 1024
 MAX_TIME = (1 << 63) - 1
 RecoveryProgress = Callable[[int, int], None]
-
-
-class LogScanner:
-    """Reads records in order.
-
-    Once all are read, `end` is the position after the last whole one.
-    """
-
-    __slots__ = ("_check_crc", "_property_crc", "_queue", "_topics", "end")
-
-    def __init__(
-        self, queue: FileChain, *, check_crc: bool, force_property_crc: bool = False
-    ) -> None:
-        self._queue = queue
-        self._check_crc = check_crc and not force_property_crc
-        self._property_crc = force_property_crc
-        self._topics: dict[bytes, str | None] = {}
-        self.end = 0
-
-    def records(self, start: int) -> Iterator[RecordHead]:
-        """Whole records from a position on, until one is broken or the log ends."""
-        self.end = start
-        file = self._queue.find(start)
-        while file is not None:
-            yield from self._records_of(file)
-            if self.end < file.end:
-                return
-            file = self._queue.find(self.end)
-
-    def _records_of(self, file: ChainedFile) -> Iterator[RecordHead]:
-        base = position = self.end
-        data = b""
-        topics, check_crc, property_crc = self._topics, self._check_crc, self._property_crc
-        end, unpack = file.end, SIZE_AND_MAGIC.unpack_from
-        while True:
-            at = position - base
-            if len(data) - at < BLANK_SIZE:
-                data = file.read(position, _CHUNK)
-                base, at = position, 0
-                if len(data) < BLANK_SIZE:
-                    return
-            if not property_crc and (
-                heads := plain_records(data, at, position, topics, check_crc=check_crc)
-            ):
-                yield from heads
-                position = self.end = heads[-1].position + heads[-1].size
-                continue
-            size, magic = unpack(data, at)
-            if magic not in _MESSAGES:
-                if magic == MAGIC_BLANK:
-                    self.end = end
-                return
-            if not 0 < size <= end - position:
-                return
-            if size > len(data) - at:
-                data = file.read(position, max(_CHUNK, size))
-                base, at = position, 0
-            head = check_record(data, at, position, topics, check_crc=check_crc)
-            if head is None or (property_crc and not verify_property_crc(data[at : at + size])):
-                return
-            position += size
-            self.end = position
-            yield head
-
-    def first_of(self, file: ChainedFile) -> RecordHead | None:
-        """The first record of a file; None when it is not whole."""
-        data = file.read(file.start, BLANK_SIZE)
-        size, magic = size_and_magic(data, 0)
-        if not is_message_magic(magic) or not 0 < size <= file.size:
-            return None
-        return check_record(
-            file.read(file.start, size), 0, file.start, self._topics, check_crc=self._check_crc
-        )
 
 
 class Recovery:
@@ -160,7 +76,6 @@ class Recovery:
         self._latest_time = latest_believable(now_ms)
         self._progress = progress
         self._future_told = False
-        self._index_is_full = False
         # A flipped bit may be the reason: a checkpoint from the future proves nothing.
         vouched = checkpoint.recovery_timestamp
         self._vouched = vouched if vouched <= self._latest_time else 0
@@ -177,7 +92,7 @@ class Recovery:
         if not log.chain.files:
             self._table.clear()
             if self._index is not None:
-                self._index.truncate(0)
+                self._index.end_at(0, 0)
             log.start_at(0)
             return 0
         self._dispatcher.log_start = log.min_position
@@ -186,8 +101,6 @@ class Recovery:
         start = log.chain.files[first].start if end is None else end
         if not clean:
             self._table.forget_from(start)
-        if self._index is not None and not self._index.complete:
-            self._catch_up_index(start)
         self._table.settle_extensions()
         if end is None:
             end = self._scan(first)
@@ -196,8 +109,9 @@ class Recovery:
         self._table.truncate(end)
         if not clean:
             self._table.trim()
-        if self._index is not None and self._index.truncate(end):
-            self._catch_up_index(end)
+        if self._index is not None:
+            # The records that were read may be new to it (Apache's broker ran).
+            self._index.end_at(end, self.scanned_from)
         behind = look_behind(log.chain, end) if self.records or not clean else None
         if behind is not None:
             set_aside(log.chain, end, behind, self._vouched)
@@ -289,49 +203,6 @@ class Recovery:
                 return index
         return 0
 
-    def _catch_up_index(self, end: int) -> None:
-        """Index the records before a position that the index lacks.
-
-        Damaged records are left out; they are no reason to cut the log.
-        """
-        index = self._index
-        if index is None:
-            return
-        position = max(index.next_position, self._log.min_position)
-        if index.next_position < end:
-            _log.info("the index is built again from %d to %d", position, end)
-        begin = tell_at = position
-        while position < end:
-            scanner = LogScanner(self._log.chain, check_crc=False)
-            for head in scanner.records(position):
-                if head.position >= end:
-                    return
-                self._add_to_index(index, head)
-                if self._progress is not None and head.position >= tell_at:
-                    tell_at = head.position + _PROGRESS_STEP
-                    self._progress(head.position - begin, end - begin)
-            file = self._log.chain.find(scanner.end)
-            if file is None or scanner.end >= end:
-                return
-            _log.error(
-                "%s is damaged at %d: what is behind it in this file is not in the index",
-                file.file.path,
-                scanner.end,
-            )
-            position = file.end
-
-    def _add_to_index(self, index: IndexService, head: RecordHead) -> None:
-        """Index a record, on a full disk when there is space again."""
-        if not self._index_is_full:
-            try:
-                index.add(head)
-            except StoreFullError as error:
-                _log.error("messages cannot be indexed until there is space: %s", error)
-                self._index_is_full = True
-            else:
-                return
-        index.note_head(head)
-
     def _scan(self, index: int) -> int:
         """Read from a file on, and from older files while a queue lacks records."""
         files = self._log.chain.files
@@ -346,7 +217,6 @@ class Recovery:
         self.scanned_from = start
         self.records = 0
         last = self.last_store_timestamp
-        index = self._index
         latest = self._latest_time
         tell_at = start
         queues = self._table.queues
@@ -372,8 +242,6 @@ class Recovery:
                 head, from_start=from_start
             ):
                 return False
-            if index is not None and position >= index.next_position:
-                self._add_to_index(index, head)
         self.records = records
         self.last_store_timestamp = last
         self._tell(self._scanner.end)

@@ -1,0 +1,127 @@
+"""Building what the index lacks, while the store is open already.
+
+After a kill that may be millions of records. The builder follows the log until it has
+caught up with the messages that are appended meanwhile; from then on these note
+themselves. Lookups wait for it, or say that the index is being built.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rocketmq_sdk.broker_embedded.store.recovery.log_scanner import LogScanner
+from rocketmq_sdk.errors import StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+    from rocketmq_sdk.broker_embedded.store.index.service import IndexService
+    from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
+    from rocketmq_sdk.broker_embedded.store.log.record import RecordHead
+    from rocketmq_sdk.watermark import Watermark
+
+_log = logging.getLogger(__name__)
+_AT_A_TIME: Final = 1000
+_PER_SLICE: Final = 50
+_WRITE_AT_BYTES: Final = 1024 * 1024
+_FIRST_WAIT: Final = 0.1
+_LONGEST_WAIT: Final = 30.0
+_TRIES: Final = 5
+
+
+class IndexBuilder:
+    """Builds the index from the position where it ends up to the end of the log."""
+
+    def __init__(
+        self, files: FileSystem, log: CommitLog, index: IndexService, dispatched: Watermark
+    ) -> None:
+        self._files = files
+        self._log = log
+        self._index = index
+        self._dispatched = dispatched
+        self._busy = trio.Lock()
+        self._failures = 0
+
+    @trio.lowlevel.enable_ki_protection
+    async def run(self) -> None:
+        """Build until the index has caught up; cancellation leaves it for later."""
+        index, wait = self._index, _FIRST_WAIT
+        async with self._busy:
+            if index.lacks_from is None:
+                return
+            _log.info("the index is built from %d to %d", index.lacks_from, self._dispatched.value)
+            while True:
+                try:
+                    if await self._build():
+                        break
+                except StoreError as error:
+                    if wait == _FIRST_WAIT:
+                        _log.warning("the index is not built for now: %s", error)
+                    await trio.sleep(wait)
+                    wait = min(2 * wait, _LONGEST_WAIT)
+                else:
+                    wait = _FIRST_WAIT
+            _log.info("the index is complete up to %d", self._dispatched.value)
+
+    async def _build(self) -> bool:
+        """Index the records up to where the log ends now; True when nothing is missing.
+
+        Raises `StoreError`; a later call continues.
+        """
+        index, log = self._index, self._log
+        position = index.lacks_from = max(index.lacks_from or 0, log.min_position)
+        log.write_out()
+        end = self._dispatched.value
+        if position >= end:
+            index.completed()  # in one step with the look at the end
+            return True
+        scanner = LogScanner(log.chain, check_crc=False)
+        records = scanner.records(position)
+        while heads := await self._read(records, end):
+            for start in range(0, len(heads), _PER_SLICE):
+                await index.add_all(heads[start : start + _PER_SLICE])
+            if index.files and index.files[-1].unwritten_bytes >= _WRITE_AT_BYTES:
+                await index.flush(thorough=False)
+        index.lacks_from = max(index.lacks_from, min(scanner.end, end))
+        if index.lacks_from == position:
+            self._pass_over(end, "no record begins there")
+        return False
+
+    async def _read(self, records: Iterator[RecordHead], end: int) -> list[RecordHead]:
+        """Some records before a position. Raises `StoreError`.
+
+        What cannot be read again and again is left out.
+        """
+        try:
+            found = await self._files.run(lambda: _some(records, end))
+        except StoreError as error:
+            self._failures += 1
+            if self._failures < _TRIES:
+                raise
+            self._pass_over(end, str(error))
+            found = []
+        self._failures = 0
+        return found
+
+    def _pass_over(self, end: int, reason: str) -> None:
+        """Leave out the rest of a file."""
+        position = self._index.lacks_from or 0
+        file = self._log.chain.find(position)
+        self._index.lacks_from = end if file is None else min(file.end, end)
+        _log.error(
+            "%s is not in the index from %d to %d: %s",
+            self._log.chain.directory if file is None else file.file.path,
+            position,
+            self._index.lacks_from,
+            reason,
+        )
+
+
+def _some(records: Iterator[RecordHead], end: int) -> list[RecordHead]:
+    """The next records before a position."""
+    return [head for head in islice(records, _AT_A_TIME) if head.position < end]
