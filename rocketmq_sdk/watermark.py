@@ -15,13 +15,14 @@ class Watermark:
     position is reached.
     """
 
-    __slots__ = ("_failure", "_order", "_value", "_waiters")
+    __slots__ = ("_failure", "_gone", "_order", "_value", "_waiters")
 
     def __init__(self, value: int = 0) -> None:
         self._value = value
         self._waiters: list[tuple[int, int, trio.Event]] = []
         self._order = count()
         self._failure: BaseException | None = None
+        self._gone: set[int] = set()
 
     @property
     def value(self) -> int:
@@ -35,7 +36,9 @@ class Watermark:
         self._value = value
         waiters = self._waiters
         while waiters and waiters[0][0] <= value:
-            heapq.heappop(waiters)[2].set()
+            _position, order, event = heapq.heappop(waiters)
+            self._gone.discard(order)
+            event.set()
 
     def fail(self, error: BaseException) -> None:
         """Raise `error` for present and future waiters of an unreached position."""
@@ -43,6 +46,15 @@ class Watermark:
         for _position, _order, event in self._waiters:
             event.set()
         self._waiters.clear()
+        self._gone.clear()
+
+    def _forget(self, order: int) -> None:
+        """Take a waiter out that waits no longer; mostly later, with many others."""
+        self._gone.add(order)
+        if 2 * len(self._gone) >= len(self._waiters):
+            self._waiters = [entry for entry in self._waiters if entry[1] not in self._gone]
+            heapq.heapify(self._waiters)
+            self._gone.clear()
 
     async def wait_reached(self, position: int, timeout: float | None = None) -> bool:
         """Wait until `position` is reached; False when `timeout` seconds passed first.
@@ -62,8 +74,7 @@ class Watermark:
                 await event.wait()
             finally:
                 if not event.is_set():
-                    self._waiters.remove(entry)
-                    heapq.heapify(self._waiters)
+                    self._forget(entry[1])
         if self._value >= position:
             return True
         if self._failure is not None:

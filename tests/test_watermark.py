@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from rocketmq_sdk import watermark
 from rocketmq_sdk.errors import StoreFullError
 from rocketmq_sdk.watermark import Watermark
 
@@ -98,3 +99,44 @@ async def test_failure_reaches_present_and_future_waiters(autojump_clock: MockCl
         with pytest.raises(StoreFullError):
             await mark.wait_reached(4, 1.0)
         assert await mark.wait_reached(3)
+
+
+async def test_thousands_of_waits_that_end_early_cost_little_each(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mark = Watermark()
+    rebuilt = 0
+    rebuild = watermark.heapq.heapify
+
+    def counting(entries: list[object]) -> None:
+        nonlocal rebuilt
+        rebuilt += 1
+        rebuild(entries)  # type: ignore[type-var]
+
+    monkeypatch.setattr(watermark.heapq, "heapify", counting)
+
+    async def wait(number: int) -> None:
+        assert not await mark.wait_reached(10 + number, 1.0)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(4000):
+            nursery.start_soon(wait, number)
+    assert not mark._waiters
+    assert not mark._gone
+    assert rebuilt < 20
+
+    woken: list[int] = []
+
+    async def stay(number: int) -> None:
+        assert await mark.wait_reached(number)
+        woken.append(number)
+
+    async with trio.open_nursery() as nursery:
+        for number in (30, 10, 20):
+            nursery.start_soon(stay, number)
+        for number in range(50):
+            nursery.start_soon(wait, 100 + number)
+        await trio.sleep(2)
+        mark.advance(15)
+        mark.advance(40)
+    assert woken == [10, 20, 30]

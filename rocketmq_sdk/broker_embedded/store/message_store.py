@@ -11,7 +11,6 @@ when it also survives a power cut.
 from __future__ import annotations
 
 import logging
-import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,7 @@ import trio
 from rocketmq_sdk.broker_embedded.store.append.appender import Appender
 from rocketmq_sdk.broker_embedded.store.append.replica_log import ReplicaLog
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
-from rocketmq_sdk.broker_embedded.store.files.reserve import SpaceReserve, write_small
+from rocketmq_sdk.broker_embedded.store.files.reserve import SpaceReserve
 from rocketmq_sdk.broker_embedded.store.flush.log_flusher import LogFlusher
 from rocketmq_sdk.broker_embedded.store.flush.queue_flusher import QueueFlusher
 from rocketmq_sdk.broker_embedded.store.log.next_file import NextFileMaker, remove_leftover
@@ -35,7 +34,12 @@ from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import batch_
 from rocketmq_sdk.broker_embedded.store.queues.deleted_topics import DeletedTopics
 from rocketmq_sdk.broker_embedded.store.queues.queue_dispatcher import QueueDispatcher
 from rocketmq_sdk.broker_embedded.store.reading.readable_store import ReadableStore
-from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import noted_index_end, write_note
+from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import (
+    ABORT_PATH,
+    mark_open,
+    noted_index_end,
+    write_note,
+)
 from rocketmq_sdk.broker_embedded.store.recovery.index_builder import IndexBuilder
 from rocketmq_sdk.broker_embedded.store.recovery.missing_log import refuse_without_log
 from rocketmq_sdk.broker_embedded.store.recovery.recovery import Recovery, RecoveryProgress
@@ -62,7 +66,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.watermark import Watermark
 
 _log = logging.getLogger(__name__)
-ABORT_PATH = "abort"
 _BUILD_AT_CLOSE = 1.0
 """Seconds that a stop goes on building an index; what is left is left to a start."""
 
@@ -86,7 +89,14 @@ class MessageStore(ReadableStore, RunsOnce):
         self._state = state = StoreState()
         self._flusher = LogFlusher(files, self._log, config, clock, state, self._after_flush)
         self._queue_flusher = QueueFlusher(
-            files, self._table, self._index, self._flusher, self._checkpoint, config, clock, state
+            files,
+            self._dispatcher,
+            self._index,
+            self._flusher,
+            self._checkpoint,
+            config,
+            clock,
+            state,
         )
         self._retention = RetentionService(
             files,
@@ -108,9 +118,7 @@ class MessageStore(ReadableStore, RunsOnce):
         self._appender = Appender(
             self._log, self._dispatcher, self._index, flushers, config, clock, state, store_host
         )
-        self._index_builder = IndexBuilder(
-            files, self._log, self._index, self._dispatcher.dispatched
-        )
+        self._index_builder = IndexBuilder(files, self._log, self._index, self._dispatcher)
         self._next_file = NextFileMaker(files, self._log, config)
         self._reserve = SpaceReserve(files, config.reserve_bytes)
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
@@ -186,10 +194,8 @@ class MessageStore(ReadableStore, RunsOnce):
         self._table.load(mend=not clean)
         self._checkpoint.load()
         self._deleted.load()
-        # Before anything is changed: an interrupted recovery must not look like a clean
-        # stop.
-        write_small(self.files, ABORT_PATH, str(os.getpid()).encode())
-        self.files.sync_directory(".")
+        mark_open(self.files)
+        self._checkpoint.forget_position()
         self._table.find_ends(self._log.min_position, clean=clean)
         self._table.finish_deletions(self._deleted.positions)
         self._index.load(clean=clean, lacks_from=noted_index_end(self.files))
@@ -609,5 +615,6 @@ class MessageStore(ReadableStore, RunsOnce):
         Its records stay in the log, but cannot be reached any more.
         """
         if topic in self._table.queues:
+            self._checkpoint.forget_position()
             self._deleted.add(topic, self._log.position, self._log.min_position)
             self._table.delete_topic(topic)

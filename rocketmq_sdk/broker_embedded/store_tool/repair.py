@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.log.place import open_files
-from rocketmq_sdk.broker_embedded.store.message_store import ABORT_PATH, MessageStore
+from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BATCH_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import DIRECTORY as QUEUE_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import MULTI_DISPATCH_PREFIX
+from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import ABORT_PATH
 from rocketmq_sdk.broker_embedded.store.recovery.missing_log import refuse_without_log
 from rocketmq_sdk.broker_embedded.store_tool.index import DIRECTORY as INDEX_DIRECTORY
 from rocketmq_sdk.broker_embedded.store_tool.index import slot_count
@@ -66,7 +67,7 @@ class Plan:
             self.index = True
         elif finding.kind == "tail":
             self.cut = report.log_end
-        elif finding.kind == "abort":
+        elif finding.kind in ("abort", "checkpoint"):
             self.recover = True
         elif finding.kind in _HARMLESS:
             self.left.append(finding)

@@ -29,6 +29,7 @@ class Finding:
     Kinds: `name` and `size` of files; `record`, `crc`, `place`, `order`, `blank` and
     `properties` in the log; `tail` for what follows the last whole record; `unit`,
     `behind`, `missing`, `extra` and `gap` for queues; `index`; `timer`; `config`;
+    `checkpoint` for a position behind the log;
     `abort` for a directory that was not closed; `read` for bytes that the disk does not
     give, `set_aside` for a message that a broker did not deliver for that.
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded.store.files.checkpoint import PATH as CHECKPOINT_PATH
 from rocketmq_sdk.broker_embedded.store.files.config_file import DIRECTORY as CONFIG_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.files.directory_lock import is_locked
 from rocketmq_sdk.broker_embedded.store.log.commit_log import DIRECTORY as LOG_DIRECTORY
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _WHOLE_FILE = 1 << 30
+_POSITION_AT = 40
 
 
 def verify_directory(
@@ -123,6 +125,7 @@ def verify(
     )
     walk = LogWalk(reader, report, chain, _deleted_topics(reader), known_batches, on_record)
     walk.run(advance)
+    _check_checkpoint(reader, report)
     log = RecordReader(reader, chain, report.log_file_size)
     QueueWalk(reader, report, log, walk.queues, _known_topics(reader)).run()
     wanted = {
@@ -134,6 +137,15 @@ def verify(
     TimerWalk(reader, report, log).run()
     check_set_aside(reader, report)
     return report
+
+
+def _check_checkpoint(reader: StoreReader, report: StoreReport) -> None:
+    """Compare the position below which queues are complete (5.5) with the log."""
+    field = reader.read(CHECKPOINT_PATH, _POSITION_AT, 8)
+    position = int.from_bytes(field, signed=True) if len(field) == 8 else 0
+    if not report.running and not 0 <= position <= report.log_end:
+        problem = f"says that the queues are complete up to {position}; the log ends at"
+        report.add(CHECKPOINT_PATH, _POSITION_AT, "checkpoint", f"{problem} {report.log_end}")
 
 
 def _json(reader: StoreReader, path: str) -> object | None:

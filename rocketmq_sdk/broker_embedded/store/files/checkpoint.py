@@ -1,16 +1,17 @@
 """The file `checkpoint`: what is certainly on the disk.
 
-`StoreCheckpoint` of Apache RocketMQ 5.4.0.
+`StoreCheckpoint` of Apache RocketMQ 5.5.0, whose last field older ones do not have.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from struct import Struct, error
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.store.files.reserve import write_small
-from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.errors import StoreError, StoreFullError
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
@@ -20,7 +21,8 @@ PATH = "checkpoint"
 NEW_PATH = "checkpoint.new"
 SIZE = 4096
 MARGIN_MS = 3000
-_FIELDS = Struct(">qqqqq")
+_FIELDS = Struct(">qqqqqq")
+_POSITION_AT = 40
 _DAY_MS = 24 * 3600 * 1000
 _CLOCK_IS_SET_MS = 1_577_836_800_000
 _MAX_TIME = (1 << 63) - 1
@@ -38,13 +40,17 @@ def latest_believable(now_ms: int) -> int:
 class Checkpoint:
     """Up to which store times log, queues and index are durable.
 
-    Times are epoch milliseconds. Two positions belong to replication.
+    Times are epoch milliseconds. Two positions belong to replication. Below
+    `logics_physical_offset` every unit of every queue is durable, and the log; 0 when
+    nothing is known. After an unclean stop Apache 5.5 builds no queue below it.
     """
 
     __slots__ = (
         "_files",
+        "_writing",
         "confirm_physical_offset",
         "index_timestamp",
+        "logics_physical_offset",
         "logics_timestamp",
         "master_flushed_offset",
         "physic_timestamp",
@@ -52,16 +58,21 @@ class Checkpoint:
 
     def __init__(self, files: FileSystem) -> None:
         self._files = files
+        self._writing = threading.Lock()
         self.physic_timestamp = 0
         self.logics_timestamp = 0
         self.index_timestamp = 0
         self.master_flushed_offset = 0
         self.confirm_physical_offset = 0
+        self.logics_physical_offset = 0
 
     def load(self) -> None:
         """Read the file; nothing is known when it is missing, short or unreadable."""
         try:
-            fields = _FIELDS.unpack_from(self._files.read(PATH) or b"")
+            data = self._files.read(PATH) or b""
+            if len(data) == _POSITION_AT:  # as older releases would write it unpadded
+                data += bytes(8)
+            fields = _FIELDS.unpack_from(data)
         except error:
             return
         except StoreError as problem:
@@ -73,6 +84,7 @@ class Checkpoint:
             self.index_timestamp,
             self.master_flushed_offset,
             self.confirm_physical_offset,
+            self.logics_physical_offset,
         ) = fields
 
     @property
@@ -92,14 +104,33 @@ class Checkpoint:
             self.index_timestamp,
             self.master_flushed_offset,
             self.confirm_physical_offset,
+            self.logics_physical_offset,
         )
+
+    def forget_position(self) -> None:
+        """Vouch for no position, durably. Raises `StoreError`.
+
+        For the time before queues or the log lose anything, or are built again.
+        """
+        if not self.logics_physical_offset:
+            return
+        self.logics_physical_offset = 0
+        try:
+            self.write(self.encode())
+        except StoreFullError:
+            self._files.remove(PATH)  # nothing is known then, which is as good
+            self._files.sync_directory(".")
 
     def write(self, data: bytes) -> None:
         """Write `data`, from `encode`, to the disk. Raises `StoreError`.
 
         Runs in a thread. A new file replaces the old one: a mixture of half an old time
-        and half a new one could be later than both.
+        and half a new one could be later than both. A position that was forgotten since
+        `encode` is left out.
         """
-        write_small(self._files, NEW_PATH, data.ljust(SIZE, b"\0"))
-        self._files.rename(NEW_PATH, PATH)
-        self._files.sync_directory(".")
+        with self._writing:
+            if not self.logics_physical_offset:
+                data = data[:_POSITION_AT] + bytes(8) + data[_POSITION_AT + 8 :]
+            write_small(self._files, NEW_PATH, data.ljust(SIZE, b"\0"))
+            self._files.rename(NEW_PATH, PATH)
+            self._files.sync_directory(".")

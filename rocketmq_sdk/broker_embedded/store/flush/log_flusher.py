@@ -249,6 +249,7 @@ class LogFlusher:
 
     def _flushed_to(self, target: int, timestamp: int) -> None:
         self.flushed.advance(target)
+        self._log.synced(target)
         self.physic_timestamp = max(self.physic_timestamp, timestamp)
         self._on_flushed()
         self.waiters.reached(target)

@@ -22,10 +22,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
     from rocketmq_sdk.broker_embedded.store.flush.log_flusher import LogFlusher
     from rocketmq_sdk.broker_embedded.store.index.service import IndexService
-    from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import (
-        ConsumeQueueTable,
-        Queue,
-    )
+    from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import Queue
+    from rocketmq_sdk.broker_embedded.store.queues.queue_dispatcher import QueueDispatcher
     from rocketmq_sdk.broker_embedded.store.state import StoreState
     from rocketmq_sdk.clock import Clock
 
@@ -42,7 +40,7 @@ class QueueFlusher:
     def __init__(
         self,
         files: FileSystem,
-        table: ConsumeQueueTable,
+        dispatcher: QueueDispatcher,
         index: IndexService,
         log_flusher: LogFlusher,
         checkpoint: Checkpoint,
@@ -51,7 +49,8 @@ class QueueFlusher:
         state: StoreState,
     ) -> None:
         self._files = files
-        self._table = table
+        self._table = dispatcher.table
+        self._dispatched = dispatcher.dispatched
         self._index = index
         self._log_flusher = log_flusher
         self._checkpoint = checkpoint
@@ -113,7 +112,7 @@ class QueueFlusher:
             await self._flush(thorough)
 
     async def _flush(self, thorough: bool) -> None:
-        timestamp = self._state.dispatched_timestamp
+        timestamp, position = self._state.dispatched_timestamp, self._dispatched.value
         if not await self._write_out():
             return
         chosen = [
@@ -127,7 +126,7 @@ class QueueFlusher:
             await self._flush_index(thorough)
             if thorough:
                 await self._settle_names()
-                await self._write_checkpoint(timestamp)
+                await self._write_checkpoint(timestamp, position)
         except StoreError as error:
             self._log_flusher.fail(error)
 
@@ -189,8 +188,12 @@ class QueueFlusher:
             if not queue.unsynced_bytes:
                 self._table.unsynced.pop(queue, None)
 
-    async def _write_checkpoint(self, logics_timestamp: int) -> None:
+    async def _write_checkpoint(self, logics_timestamp: int, position: int) -> None:
         checkpoint = self._checkpoint
+        if self._log_flusher.flushed.value < position:
+            await self._log_flusher.flush()
+        if self._log_flusher.flushed.value >= position:
+            checkpoint.logics_physical_offset = position
         checkpoint.logics_timestamp = max(checkpoint.logics_timestamp, logics_timestamp)
         checkpoint.physic_timestamp = max(
             checkpoint.physic_timestamp, self._log_flusher.physic_timestamp

@@ -13,6 +13,7 @@ them.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
 from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
@@ -76,6 +77,7 @@ class CommitLog:
         "_hot",
         "_hot_limit",
         "_hot_size",
+        "_left",
         "_most_segments",
         "_pwrite",
         "_segment",
@@ -114,6 +116,7 @@ class CommitLog:
         self._hot: tuple[list[int], list[bytearray]] = ([0], [self._segment])
         self._hot_size = 0
         self._file: ChainedFile | None = None
+        self._left: deque[ChainedFile] = deque()
         self._pwrite: Callable[[Bytes, int], None] | None = None
         self.on_enter: Callable[[], None] | None = None
         """Called when appends continue in another file."""
@@ -144,6 +147,7 @@ class CommitLog:
         What follows is removed or set to zero.
         """
         self.chain.cut(position)
+        self._left.clear()
         self.position = self.written = position
         self._forget_hot()
         file = self.chain.find(position)
@@ -165,8 +169,8 @@ class CommitLog:
         self._hot_size = 0
 
     def _enter(self, file: ChainedFile) -> None:
-        if self._file is not None:
-            self._file.file.close()
+        if self._file is not None and self._file is not file:
+            self._left.append(self._file)
         file.file.hold()
         self._file = file
         self._pwrite = file.file.pwrite
@@ -174,6 +178,15 @@ class CommitLog:
         self._new_segment()
         if self.on_enter is not None:
             self.on_enter()
+
+    def synced(self, position: int) -> None:
+        """Close the files that are left and durable.
+
+        Not before: the system may tell an error of a write only to a descriptor that
+        was open when it happened.
+        """
+        while self._left and self._left[0].end <= position:
+            self._left.popleft().file.close()
 
     def make_room(self, size: int) -> int:
         """Where a record of this size will go: here or to the start of a new file.

@@ -161,7 +161,12 @@ class UnitChain:
         file = self._files.find(offset * self.unit_size)
         if file is None or count <= 0:
             return b""
-        data = file.read(offset * self.unit_size, count * self.unit_size)
+        try:
+            data = file.read(offset * self.unit_size, count * self.unit_size)
+        except StoreError:
+            if self._files.find(offset * self.unit_size) is file:
+                raise
+            return b""  # retention removed the file meanwhile
         return data[: len(data) // self.unit_size * self.unit_size]
 
     def units_nowait(self, offset: int, count: int) -> bytes | None:

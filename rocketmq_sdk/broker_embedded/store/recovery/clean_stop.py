@@ -11,6 +11,7 @@ after any other clean stop.
 from __future__ import annotations
 
 import logging
+import os
 import zlib
 from typing import TYPE_CHECKING, Final
 
@@ -24,6 +25,16 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 PATH: Final = "cleanStop.json"
+ABORT_PATH: Final = "abort"
+
+
+def mark_open(files: FileSystem) -> None:
+    """Note durably that the store was not closed. Raises `StoreError`.
+
+    Before anything is changed: an interrupted recovery must not look like a clean stop.
+    """
+    write_small(files, ABORT_PATH, str(os.getpid()).encode())
+    files.sync_directory(".")
 
 
 def _digest(table: ConsumeQueueTable) -> int:

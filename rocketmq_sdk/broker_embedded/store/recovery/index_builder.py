@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.index.service import IndexService
     from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
     from rocketmq_sdk.broker_embedded.store.log.record import RecordHead
-    from rocketmq_sdk.watermark import Watermark
+    from rocketmq_sdk.broker_embedded.store.queues.queue_dispatcher import QueueDispatcher
 
 _log = logging.getLogger(__name__)
 _AT_A_TIME: Final = 1000
@@ -38,12 +38,12 @@ class IndexBuilder:
     """Builds the index from the position where it ends up to the end of the log."""
 
     def __init__(
-        self, files: FileSystem, log: CommitLog, index: IndexService, dispatched: Watermark
+        self, files: FileSystem, log: CommitLog, index: IndexService, dispatcher: QueueDispatcher
     ) -> None:
         self._files = files
         self._log = log
         self._index = index
-        self._dispatched = dispatched
+        self._dispatched = dispatcher.dispatched
         self._busy = trio.Lock()
         self._failures = 0
 

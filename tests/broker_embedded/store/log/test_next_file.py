@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
+from rocketmq_sdk.broker_embedded.store.files.os_files import OsFile, OsFileSystem
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.errors import StoreFullError
 from support.store import bodies, message, open_store, small_config
@@ -99,3 +99,28 @@ async def test_one_that_a_kill_left_is_removed(tmp_path: Path) -> None:
             or (tmp_path / "commitlog.next").stat().st_size != 100
         )
     assert not (tmp_path / "commitlog.next").exists()
+
+
+@pytest.mark.real_time
+async def test_a_file_that_is_left_stays_open_until_it_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The system may tell a failed write only to a descriptor that was open then."""
+    closed: list[tuple[str, int]] = []
+    close = OsFileSystem._close
+
+    async with open_store(OsFileSystem(tmp_path), small_config()) as store:
+
+        def closing(self: OsFileSystem, file: OsFile) -> None:
+            if file.path.startswith("commitlog/"):
+                closed.append((file.path, store.flushed.value))
+            close(self, file)
+
+        monkeypatch.setattr(OsFileSystem, "_close", closing)
+        for _ in range(40):
+            assert store.put(message(body=b"x" * 1000)).ok
+        assert closed == []
+        await store.flush()
+        assert len(closed) > 5
+        for path, flushed in closed:
+            assert int(path.rpartition("/")[2]) + 4096 <= flushed
