@@ -98,19 +98,12 @@ class MessageStore(ReadableStore, RunsOnce):
             clock,
             state,
         )
+        log, table, index = self._log, self._table, self._index
         self._retention = RetentionService(
-            files,
-            self._log,
-            self._table,
-            self._index,
-            config,
-            clock,
-            state,
-            self._readers,
-            self._flusher.flushed,
+            files, log, table, index, config, clock, state, self._readers, self._flusher.flushed
         )
         self._memory = self._retention.memory = retention_in(
-            files, self._log, self._table, self._index, config, clock
+            files, log, table, index, config, clock
         )
         self.needs: Needs | None = None if self._memory is None else self._memory.needs
         """What retention in memory has to keep; None on a disk."""
@@ -456,10 +449,6 @@ class MessageStore(ReadableStore, RunsOnce):
         """
         self._table.is_batch_topic = is_batch_topic
 
-    async def wait_indexed(self) -> None:
-        """Wait until the index, which a start may have to build, lacks nothing."""
-        await self._index.wait_complete()
-
     async def flush_log(self, position: int) -> None:
         """Make the log durable up to a position.
 
@@ -578,22 +567,6 @@ class MessageStore(ReadableStore, RunsOnce):
         `executeDeleteFilesManually` of Apache.
         """
         self._retention.clean_now()
-
-    @property
-    def description(self) -> str:
-        """The directory, or what stands for it."""
-        return self.files.description
-
-    def used_ratio(self) -> float:
-        """How full the disk of the store is, 0 to 1. Raises `StoreError`."""
-        return self.files.used_ratio()
-
-    def read_log_ahead(self, *, wanted: bool) -> None:
-        """Whether the system should read the log ahead.
-
-        Off where messages are read here and there.
-        """
-        self.files.read_ahead(self._log.chain.directory, wanted=wanted)
 
     def configure_retention(self, config: StoreConfig) -> None:
         """Use other settings of retention from now on.

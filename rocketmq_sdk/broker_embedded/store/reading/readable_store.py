@@ -359,3 +359,23 @@ class ReadableStore:
     def queue_ids(self, topic: str) -> list[int]:
         """The queues of a topic that hold or held messages."""
         return sorted(self._table.queues.get(topic, ()))
+
+    async def wait_indexed(self) -> None:
+        """Wait until the index, which a start may have to build, lacks nothing."""
+        await self._index.wait_complete()
+
+    @property
+    def description(self) -> str:
+        """The directory, or what stands for it."""
+        return self.files.description
+
+    def used_ratio(self) -> float:
+        """How full the disk of the store is, 0 to 1. Raises `StoreError`."""
+        return self.files.used_ratio()
+
+    def read_log_ahead(self, *, wanted: bool) -> None:
+        """Whether the system should read the log ahead.
+
+        Off where messages are read here and there.
+        """
+        self.files.read_ahead(self._log.chain.directory, wanted=wanted)
