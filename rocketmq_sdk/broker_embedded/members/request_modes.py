@@ -28,12 +28,10 @@ class RequestModeManager:
         self._table: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
 
     def load(self) -> None:
-        """Read the file. Raises `FieldError` when it holds no table of modes."""
-        found = self._file.load()
-        if found is not None:
-            self._table = MessageRequestModeSerializeWrapper.from_json(
-                found
-            ).message_request_mode_map
+        """Read the file. Raises `StoreError` when it holds no table of modes."""
+        wrapper = self._file.load_body(MessageRequestModeSerializeWrapper)
+        if wrapper is not None:
+            self._table = wrapper.message_request_mode_map
 
     def get(self, topic: str, group: str) -> SetMessageRequestModeRequestBody | None:
         """What was set for a group and a topic."""

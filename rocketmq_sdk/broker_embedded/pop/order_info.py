@@ -41,13 +41,10 @@ class OrderInfoManager:
         self.dirty = False
 
     def load(self) -> None:
-        """Read the file. Raises `FieldError` when it holds no table of order infos."""
-        found = self._file.load()
-        if found is not None:
-            self._table = {
-                key: dict(queues)
-                for key, queues in ConsumerOrderInfoSerializeWrapper.from_json(found).table.items()
-            }
+        """Read the file. Raises `StoreError` when it holds no table of order infos."""
+        wrapper = self._file.load_body(ConsumerOrderInfoSerializeWrapper)
+        if wrapper is not None:
+            self._table = {key: dict(queues) for key, queues in wrapper.table.items()}
 
     async def persist(self) -> None:
         """Write the file when something changed since the last time."""

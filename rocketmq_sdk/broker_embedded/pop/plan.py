@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from rocketmq_sdk.errors import LocalProtocolError
+from rocketmq_sdk.errors import LocalProtocolError, StoreCorruptError
 from rocketmq_sdk.model.properties import POP_CK, without_property
 from rocketmq_sdk.names import pop_retry_topic_v1, pop_retry_topic_v2
 from rocketmq_sdk.protocol.message_codec import (
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 HUNDRED: Final = 100
 _SIZE: Final = Struct(">i")
 _QUEUE_OFFSET: Final = Struct(">q")
+_SHORTEST: Final = POSITION_QUEUE_OFFSET + _QUEUE_OFFSET.size
 
 
 @attrs.frozen
@@ -62,10 +63,30 @@ def queue_order(queues: int, draw: int, *, descending: bool) -> Iterator[int]:
         yield (queues - 1 - index + draw) % queues if descending else (index + draw) % queues
 
 
-def record_offsets(body: bytes) -> list[int]:
-    """The queue offsets of joined records."""
+def first_offset(body: bytes) -> int:
+    """The queue offset of the first of joined records; -1 when they are too short."""
+    if len(body) < _SHORTEST:
+        return -1
+    offset: int = _QUEUE_OFFSET.unpack_from(body, POSITION_QUEUE_OFFSET)[0]
+    return offset
+
+
+def record_offsets(body: bytes, end: int) -> list[int]:
+    """The queue offsets of joined records, all of which lie below `end`.
+
+    Raises `StoreCorruptError` when sizes or offsets cannot be those of such records:
+    the log is damaged there.
+    """
+    offsets = _offsets(body)
+    if not offsets or min(offsets) < 0 or max(offsets) >= end:
+        raise StoreCorruptError("the log holds no record where the queue says so")
+    return offsets
+
+
+def _offsets(body: bytes) -> list[int]:
+    """What stands at the places of the queue offsets; nothing when sizes are wrong."""
     size = _SIZE.unpack_from(body)[0] if body else 0
-    if size > POSITION_QUEUE_OFFSET + _QUEUE_OFFSET.size and len(body) % size == 0:
+    if size > _SHORTEST and len(body) % size == 0:
         # Records of one length, as most backlogs are made of: read without looking for
         # where each begins.
         before = POSITION_QUEUE_OFFSET - _SIZE.size
@@ -76,9 +97,12 @@ def record_offsets(body: bytes) -> list[int]:
     offsets: list[int] = []
     position, end = 0, len(body)
     while position < end:
+        size = _SIZE.unpack_from(body, position)[0] if position + _SHORTEST <= end else 0
+        if size < _SHORTEST:
+            return []
         offsets.append(_QUEUE_OFFSET.unpack_from(body, position + POSITION_QUEUE_OFFSET)[0])
-        position += _SIZE.unpack_from(body, position)[0]
-    return offsets
+        position += size
+    return offsets if position == end else []
 
 
 class PopAnswer:

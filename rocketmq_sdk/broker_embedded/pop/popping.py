@@ -37,7 +37,7 @@ from rocketmq_sdk.broker_embedded.pull.long_polling import LONGEST_HOLD_MS
 from rocketmq_sdk.broker_embedded.pull.pull_requests import MAX_BYTES, parse_subscription
 from rocketmq_sdk.broker_embedded.store.messages import GetResult, GetStatus, PutStatus
 from rocketmq_sdk.codes import ResponseCode
-from rocketmq_sdk.errors import BrokerError, StoreError
+from rocketmq_sdk.errors import BrokerError, StoreCorruptError, StoreError
 from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.protocol.bodies.pop_records import MAX_COUNT, PopCheckPoint
 from rocketmq_sdk.protocol.command import Command
@@ -338,26 +338,47 @@ class PopProcessor:
         result = yield from self._read(pop, key, offset, message_filter)
         if result.status in _MOVED and result.next_begin_offset >= 0:
             self._commit(key, result.next_begin_offset)
-            result = yield from self._read(pop, key, result.next_begin_offset, message_filter)
+            offset = result.next_begin_offset
+            result = yield from self._read(pop, key, offset, message_filter)
         if result.status is GetStatus.FOUND:
-            self._hand_out(pop, key, result)
+            try:
+                self._hand_out(pop, key, result)
+            except StoreCorruptError:
+                yield from self._take_one(pop, key, offset, message_filter)
         elif result.status in _NOTHING_FOR_IT and result.next_begin_offset >= 0:
             self._pass(pop, key, result.next_begin_offset)
 
-    def _read(
+    def _take_one(
         self, pop: _Pop, key: QueueKey, offset: int, message_filter: MessageFilter | None
+    ) -> Reading:
+        """Take the next message of a damaged stretch, or go over that one."""
+        result = yield from self._read(pop, key, offset, message_filter, 1)
+        if result.status is GetStatus.FOUND:
+            try:
+                self._hand_out(pop, key, result)
+            except StoreCorruptError as error:
+                behind = result.next_begin_offset
+                logger.error("a pop goes over message %d of %s: %s", behind - 1, key, error)
+                self._pass(pop, key, behind)
+
+    def _read(
+        self,
+        pop: _Pop,
+        key: QueueKey,
+        offset: int,
+        message_filter: MessageFilter | None,
+        most: int = 0,
     ) -> Generator[Wanted, GetResult, GetResult]:
         topic, _group, queue_id = key
+        most = most or pop.missing
         if not self._store.is_cold(topic, queue_id, offset):
             try:
-                return self._store.get(
-                    topic, queue_id, offset, pop.missing, MAX_BYTES, message_filter
-                )
+                return self._store.get(topic, queue_id, offset, most, MAX_BYTES, message_filter)
             except StoreError as error:
                 return _unreadable(topic, queue_id, error)
         self._locked.add(key)
         try:
-            return (yield topic, queue_id, offset, pop.missing, message_filter)
+            return (yield topic, queue_id, offset, most, message_filter)
         finally:
             self._locked.discard(key)
             # Others may have found this queue closed; retries are for all queues.
@@ -370,7 +391,7 @@ class PopProcessor:
     def _hand_out(self, pop: _Pop, key: QueueKey, result: GetResult) -> None:
         topic, group, queue_id = key
         header, answer = pop.header, pop.answer
-        offsets = record_offsets(result.body)
+        offsets = record_offsets(result.body, result.next_begin_offset)
         first, kind, body = (
             offsets[0],
             topic_kind(topic) if topic != header.topic else NORMAL,

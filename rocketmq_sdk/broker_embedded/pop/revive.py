@@ -24,7 +24,7 @@ import attrs
 import trio
 
 from rocketmq_sdk.backoff import Backoff
-from rocketmq_sdk.broker_embedded.pop.plan import record_offsets
+from rocketmq_sdk.broker_embedded.pop.plan import first_offset
 from rocketmq_sdk.broker_embedded.pop.progress import checkpoints_before, identity_of, is_torn
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
 from rocketmq_sdk.broker_embedded.pop.revive_queue import ReviveQueue, properties_of_copy
@@ -430,7 +430,7 @@ class ReviveService:
         else:
             found = store.get(topic, queue_id, offset, 1)
         body = found.body
-        if found.status is not GetStatus.FOUND or record_offsets(body)[0] != offset:
+        if found.status is not GetStatus.FOUND or first_offset(body) != offset:
             place = self._records.place(checkpoint, offset)
             record = None if place is None else store.record_at(*place)
             if record is None:

@@ -75,8 +75,8 @@ class PopState:
         """Read the files, and raise the groups' offsets by what was popped.
 
         The store says what was popped. Also finds where revival goes on. Raises
-        `FieldError` or `StoreCorruptError` when a file is corrupt, `StoreError` when
-        the store cannot be read.
+        `StoreCorruptError` when a file is corrupt, `StoreError` when the store cannot
+        be read.
         """
         self.order.load()
         core, progress = self._core, self.progress

@@ -75,6 +75,8 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
         known = body_table(SubscriptionGroupConfig).names
         raw = content.get("subscriptionGroupTable") if isinstance(content, dict) else None
         for name, members in (raw or {}).items():
+            if not isinstance(members, dict):
+                continue
             unknown = {member: value for member, value in members.items() if member not in known}
             if unknown:
                 self._unknown[name] = unknown

@@ -69,11 +69,10 @@ class ConsumerOffsetManager:
         """Called before the offsets are taken, to commit what is known only now."""
 
     def load(self) -> None:
-        """Read the file. Raises `FieldError` when it holds no table of offsets."""
-        found = self._file.load()
-        if found is None:
+        """Read the file. Raises `StoreError` when it holds no table of offsets."""
+        wrapper = self._file.load_body(ConsumerOffsetSerializeWrapper)
+        if wrapper is None:
             return
-        wrapper = ConsumerOffsetSerializeWrapper.from_json(found)
         self._table = {key: dict(offsets) for key, offsets in wrapper.offset_table.items()}
         self.data_version = wrapper.data_version or DataVersion()
 

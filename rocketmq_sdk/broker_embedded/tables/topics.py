@@ -157,6 +157,8 @@ class TopicManager(WrittenTable[TopicConfig]):
         known = body_table(TopicConfig).names
         raw = content.get("topicConfigTable") if isinstance(content, dict) else None
         for name, members in (raw or {}).items():
+            if not isinstance(members, dict):
+                continue
             unknown = {member: value for member, value in members.items() if member not in known}
             if unknown:
                 self._unknown[name] = unknown

@@ -27,13 +27,9 @@ class TimerMetrics:
         self._changes = self._changed_at = 0
         self.dirty = False
 
-    def load(self, value: object | None) -> None:
-        """Take over the content of the file; None means there is none.
-
-        Raises `FieldError`.
-        """
-        if value is not None:
-            wrapper = TimerMetricsSerializeWrapper.from_json(value)
+    def load(self, wrapper: TimerMetricsSerializeWrapper | None) -> None:
+        """Take over the content of the file; None means there is none."""
+        if wrapper is not None:
             self._topics = {
                 topic: (metric.count, metric.time_stamp)
                 for topic, metric in wrapper.timing_count.items()

@@ -125,9 +125,8 @@ class ScheduleService:
 
         Offsets are brought into the range of their queues.
         """
-        found = self._file.load()
-        if found is not None:
-            wrapper = DelayOffsetSerializeWrapper.from_json(found)
+        wrapper = self._file.load_body(DelayOffsetSerializeWrapper)
+        if wrapper is not None:
             self._offsets = {
                 level: offset
                 for level, offset in wrapper.offset_table.items()

@@ -35,6 +35,7 @@ from rocketmq_sdk.broker_embedded.timers.timer_store import Entry, TimerStore
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.model.properties import REAL_TOPIC, property_in_text
 from rocketmq_sdk.names import TIMER_TOPIC
+from rocketmq_sdk.protocol.bodies.timers import TimerMetricsSerializeWrapper
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
@@ -47,7 +48,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.timers.record import TimerRecord
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.model.message import ReceivedMessage
-    from rocketmq_sdk.protocol.bodies.timers import TimerMetricsSerializeWrapper
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class TimerService:
     def load(self) -> None:
         """Read what is there; the store is open. Raises `StoreError`."""
         self.timers.load()
-        self.timers.metrics.load(self._metrics_file.load())
+        self.timers.metrics.load(self._metrics_file.load_body(TimerMetricsSerializeWrapper))
 
     @property
     def behind_messages(self) -> int:
@@ -554,7 +554,7 @@ class TimerService:
         """Keep a master's numbers, as a slave serves no timer. Raises `StoreError`."""
         metrics = self.timers.metrics
         if metrics.wrapper() != wrapper:
-            metrics.load(wrapper.to_json())
+            metrics.load(wrapper)
             metrics.dirty = True
             await self._persist_metrics()
 

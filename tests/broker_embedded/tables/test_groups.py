@@ -129,3 +129,10 @@ def test_a_change_that_can_not_be_written_has_not_happened() -> None:
     assert again.all() == groups.all()
     assert again.forbidden == {"kept": {"T": 4}}
     assert again.data_version.counter == version.counter + 1
+
+
+def test_an_entry_without_content_is_no_group() -> None:
+    table = {"g": None, "h": {"groupName": "h", "consumeEnable": False}}
+    groups = manager(TableInMemory({"subscriptionGroupTable": table}))
+    assert groups.find_existing("g") is None
+    assert groups.find_existing("h") is not None

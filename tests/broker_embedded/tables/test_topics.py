@@ -247,3 +247,9 @@ def test_a_version_that_can_not_be_written_counts_all_the_same() -> None:
     file.fails = False
     topics.create_retry("T")
     assert manager(file).data_version.counter == 2
+
+
+def test_an_entry_without_content_is_no_topic() -> None:
+    topics = manager(TableInMemory({"topicConfigTable": {"T": None, "U": {"topicName": "U"}}}))
+    assert topics.get("T") is None
+    assert topics.get("U") is not None

@@ -12,21 +12,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
 from rocketmq_sdk.broker_embedded.store.files.reserve import write_small
-from rocketmq_sdk.errors import RemoteProtocolError, StoreCorruptError, StoreError
+from rocketmq_sdk.errors import FieldError, RemoteProtocolError, StoreCorruptError, StoreError
 from rocketmq_sdk.protocol.json.dialect import decode_json, encode_pretty
 from rocketmq_sdk.protocol.text import encode_text
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+    from rocketmq_sdk.protocol.body import Body
 
 _log = logging.getLogger(__name__)
 DIRECTORY: Final = "config"
 _TURN: Final = 0.0005
+_B = TypeVar("_B", bound="Body")
 
 
 class ConfigFile:
@@ -67,6 +69,20 @@ class ConfigFile:
                 "of them or remove both"
             )
         return self._remember(value)
+
+    def load_body(self, kind: type[_B]) -> _B | None:
+        """`load` as a body of some kind.
+
+        Raises `StoreCorruptError` also when the value is no such body.
+        """
+        value = self.load()
+        try:
+            return None if value is None else kind.from_json(value)
+        except FieldError as error:
+            raise StoreCorruptError(
+                f"{self._files.description}: {self._path} cannot be read: {error}; restore it from "
+                f"{self.name}.bak, or remove both"
+            ) from error
 
     def _remember(self, value: object) -> object:
         self._foreign = dict(value) if isinstance(value, dict) else {}

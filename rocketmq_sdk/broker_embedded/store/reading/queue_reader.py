@@ -373,6 +373,7 @@ def _passes_extended(extension: Extension | None, message_filter: MessageFilter)
 def _count_records(body: bytes) -> int:
     count = at = 0
     while at < len(body):
-        at += int.from_bytes(body[at : at + 4], "big", signed=True)
+        # No size in a damaged log may hold up the walk.
+        at += max(int.from_bytes(body[at : at + 4], "big", signed=True), HEAD_SPAN)
         count += 1
     return count
