@@ -29,6 +29,7 @@ from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.producer import Producer
+from support.failing_hooks import HookError, Hooks
 from support.two_brokers import TwoBrokers, open_two_brokers
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ TOPIC: Final = "orders"
 QUEUES: Final = 2
 KINDS: Final = ("push", "lite", "simple")
 WORK: Final = 0.05
+LONG_WORK: Final = 6.0
+"""On every fifth message: longer than the time between two commits."""
 INVISIBLE: Final = 15.0
 TIMEOUT: Final = 3.0
 LATE: Final = 0.5
@@ -52,46 +55,6 @@ MOST_MEMBERS: Final = 3
 """Of one group."""
 
 Step = Callable[["World"], Awaitable[None]]
-
-
-class HookError(Exception):
-    """What hooks of applications raise."""
-
-
-class Hooks:
-    """Hooks of all kinds that fail, and one that refuses some sends."""
-
-    def __init__(self) -> None:
-        self.failing = False
-        self.refusing = False
-        self.begun: Counter[str] = Counter()
-        self.ended: Counter[str] = Counter()
-
-    def check_forbidden(self, _context: Any) -> None:
-        if self.refusing:
-            raise HookError("not now")
-
-    def before_send(self, context: Any) -> None:
-        self.begun[context.message_id] += 1
-        self._fail()
-
-    def after_send(self, context: Any) -> None:
-        self.ended[context.message_id] += 1
-        self._fail()
-
-    def before_consume(self, _context: Any) -> None:
-        self._fail()
-
-    def after_consume(self, _context: Any) -> None:
-        self._fail()
-
-    def filter_messages(self, messages: list[Any], _queue: Any) -> list[Any]:
-        self._fail()
-        return messages
-
-    def _fail(self) -> None:
-        if self.failing:
-            raise HookError("a hook that fails")
 
 
 @attrs.define
@@ -135,6 +98,10 @@ class Seen:
 
 def _no_queue(*_arguments: Any) -> Any:
     raise KeyError("a selector that fails")
+
+
+def _work_on(message: ReceivedMessage) -> float:
+    return LONG_WORK if int(message.body[1:-1]) % 5 == 0 else WORK
 
 
 class Member:
@@ -223,7 +190,7 @@ class Member:
                 polled = []
                 with trio.CancelScope() as self.call:
                     polled = await consumer.poll(1.0)
-                await trio.sleep(WORK * bool(polled))
+                await trio.sleep(sum(map(_work_on, polled)))
                 if not self.variant:
                     seen.finish("lite", polled)
                     consumer.done(*polled)
@@ -250,7 +217,7 @@ class Member:
                 self.world.acknowledged(message)
 
     async def _process(self, message: PoppedMessage) -> None:
-        await trio.sleep(WORK)
+        await trio.sleep(_work_on(message))
         if self.world.fails(message, "simple"):
             raise HookError("as the model wants it")
         # Its acknowledgement may count from here on, whatever becomes of the answer.
@@ -342,7 +309,7 @@ class World:
         return False
 
     async def listen(self, message: ReceivedMessage) -> None:
-        await trio.sleep(WORK)
+        await trio.sleep(_work_on(message))
         done = set(self.seen.done["push"])
         self.seen.finish("push", [message])
         if self.fails(message, "push"):
@@ -470,7 +437,7 @@ class World:
         await trio.sleep(seconds)
 
     async def block(self, seconds: float) -> None:
-        """Nothing runs for a while, as when something blocks the event loop."""
+        """Nothing runs for a while: something blocks the event loop."""
         self._blocked += seconds
         self.clock.jump(seconds)
         await trio.lowlevel.checkpoint()
