@@ -15,6 +15,7 @@ from rocketmq_sdk.codes import RequestCode, ResponseCode
 from support.broker import Peer, open_broker, pull_request, send_request
 from support.popping import Popper
 from support.store import bodies
+from support.transactions import COMMIT, end_request, half_request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -220,3 +221,20 @@ async def test_what_the_broker_works_with_stays(autojump_clock: trio.testing.Moc
                 again += len((await long_popper.pop()).messages)
                 await trio.sleep(5)
         assert sorted(bodies(broker.store, "timed")) == sorted(b"%d" % n for n in range(20))
+
+
+async def test_what_is_kept_can_be_ended_and_sent_back(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """A half message is committed, and a message sent back, behind much traffic."""
+    async with opened() as client:
+        broker, peer = client.broker, client.peer
+        now = broker.core.clock.now_ms()
+        half = await peer.ask(half_request("T", b"half", unique="U", born_timestamp=now))
+        await peer.send("failing", b"again")
+        (message,) = await peer.pull("failing", group="Another")
+        await client.pass_traffic()
+        assert broker.store.min_physical_offset > message.commit_log_offset
+        assert (await peer.ask(end_request(half, COMMIT))).code == 0
+        assert bodies(broker.store, "T") == [b"half"]
+        assert (await peer.send_back(message, "Another", level=1)).code == 0

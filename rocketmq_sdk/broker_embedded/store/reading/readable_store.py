@@ -299,7 +299,7 @@ class ReadableStore:
     def record_nowait(self, physical_offset: int) -> bytes | None:
         """The record at a position; None when it may have to come from the disk."""
         log = self._log
-        if not log.min_position <= physical_offset <= log.position - BLANK_SIZE:
+        if not log.first_position <= physical_offset <= log.position - BLANK_SIZE:
             return None
         try:
             head = log.read_nowait(physical_offset, BLANK_SIZE)
