@@ -257,6 +257,8 @@ class RecordedClock(TrioClock):
     """The time of a recording: its first message was made when it was sent."""
 
     def __init__(self, now_ms: int) -> None:
+        super().__init__()
+        self.now_ms()  # the epoch is fixed at the first look
         self._epoch = now_ms / 1000 - trio.current_time()
 
 

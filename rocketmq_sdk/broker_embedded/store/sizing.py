@@ -40,6 +40,7 @@ _NAMES: Final = {
 }
 _DEFAULTS: Final = StoreConfig()
 _RECORD_EXTRA: Final = 128 * 1024
+_LARGEST_FRAME: Final = 16 * MEBIBYTE
 _INDEX_BYTES_PER_SLOT: Final = 4 + 4 * 20
 _HEAD: Final = (
     "# The sizes of the files in this directory, chosen for its disk of %d MiB.\n"
@@ -50,10 +51,11 @@ _HEAD: Final = (
 def fitted_in_memory(config: StoreConfig) -> StoreConfig:
     """Settings of a store in memory, with files of which `memory_limit` holds many.
 
-    One log file has room for the largest message, but takes no more than a quarter.
+    One log file has room for the largest message, also after `maxMessageSize` was
+    raised while the broker runs, but takes no more than a quarter.
     """
     limit = config.memory_limit
-    largest = config.max_message_size + _RECORD_EXTRA
+    largest = max(config.max_message_size, _LARGEST_FRAME) + _RECORD_EXTRA
     return _smaller(
         config,
         {

@@ -131,6 +131,8 @@ class Recorded(TrioClock):
     """A wall clock that shows the moment after the recording."""
 
     def __init__(self, epoch: int) -> None:
+        super().__init__()
+        self.now_ms()  # the epoch is fixed at the first look
         self._epoch = epoch - trio.current_time()
 
 

@@ -50,6 +50,8 @@ class SetClock(TrioClock):
     """A wall clock that is set."""
 
     def __init__(self, now_ms: int = 0) -> None:
+        super().__init__()
+        self.now_ms()  # the epoch is fixed at the first look
         self.set_to(now_ms)
 
     def set_to(self, now_ms: int) -> None:

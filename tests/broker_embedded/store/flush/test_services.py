@@ -189,7 +189,9 @@ async def test_checkpoint(autojump_clock: trio.testing.MockClock) -> None:
         0,
         0,
     )
-    assert not data[40:].strip(b"\0")
+    # Since Apache 5.5.0: up to which position the queues are complete.
+    assert struct.unpack_from(">q", data, 40) == (2 * later.physical_offset,)
+    assert not data[48:].strip(b"\0")
 
 
 async def test_units_without_a_place_stop_writes_until_there_is_one(
