@@ -124,7 +124,7 @@ async def test_a_subscription_of_blanks_lets_nothing_through(autojump_clock: Moc
 
 async def test_filtered_reads_go_on_behind_what_does_not_match(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
-        async with open_broker() as (_broker, peer):
+        async with open_broker(mapped_file_size_consume_queue=60_000) as (_broker, peer):
             for value in range(1000):
                 await peer.send("orders", b"%d" % value, properties=f"a\x01{value}\x02")
             request = pull_request("orders", 0, expression="a = 999", expression_type="SQL92")

@@ -187,6 +187,7 @@ async def test_checkpoints_of_others_raise_a_position_as_far_as_they_leave_no_ga
         await broker.core.offsets.persist()
         for start, count in taken:
             checkpoint_of_apache(broker, start, count)
+        await broker.core.groups.save()
     disk.files.open(f"config/{FILE_NAME}").remove()
     async with disk.life() as (_broker, popper):
         assert (await popper.pop(max_msg_nums=1)).messages[0].body == first
