@@ -6,7 +6,6 @@ and Ctrl-C never arrives in the middle of an append.
 
 from __future__ import annotations
 
-import gc
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from rocketmq_sdk.broker_embedded.namesrv.config import NamesrvConfig
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
 from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties
 from rocketmq_sdk.broker_embedded.settings.settings_file import SettingsFile
+from rocketmq_sdk.cli.garbage import short_collections
 from rocketmq_sdk.cli.progress import LateProgress
 from rocketmq_sdk.errors import ConfigurationError
 
@@ -57,24 +57,15 @@ async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
         )
         with LateProgress("bytes of log recovered") as bar:
             broker.on_recovery = bar
-            async with broker:
+            async with broker, short_collections():
                 bar.close()
-                gc.collect()
-                # what is loaded stays: full collections need not go through all of it
-                # while senders wait
-                gc.freeze()
                 print(
                     f"ready: name server {broker.namesrv_address}, broker {broker.address}",
                     flush=True,
                 )
-                try:
-                    async for number in signals:
-                        print(
-                            f"{signal.Signals(number).name}: closing", file=sys.stderr, flush=True
-                        )
-                        break
-                finally:
-                    gc.unfreeze()
+                async for number in signals:
+                    print(f"{signal.Signals(number).name}: closing", file=sys.stderr, flush=True)
+                    break
 
 
 def run_broker(options: argparse.Namespace) -> int:

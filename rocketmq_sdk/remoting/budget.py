@@ -14,7 +14,9 @@ never held back.
 
 from __future__ import annotations
 
+import heapq
 import logging
+import math
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -31,6 +33,8 @@ PAUSE: Final = 2.0
 STILL: Final = 10.0
 """Seconds without a byte in either direction after which a greedy connection is closed.
 """
+TELL_EVERY: Final = 1.0
+"""Seconds from one warning of a closed connection to the next, at least."""
 OPEN_COST: Final = 1024
 """What a request without an answer counts beside its body."""
 
@@ -39,10 +43,13 @@ class MemoryBudget:
     """One for all servers of a process; a limit of bytes that may change."""
 
     __slots__ = (
+        "_greediest",
         "_heavy",
         "_loads",
         "_looked",
         "_lot",
+        "_told",
+        "_untold",
         "closed",
         "limit",
         "paused",
@@ -64,11 +71,19 @@ class MemoryBudget:
         self.closed = 0
         """Connections closed because they held too much."""
         self._loads: dict[Channel, int] = {}
-        self._heavy = 0
-        """Connections that hold more than `ALWAYS_FAIR`."""
+        self._heavy: dict[Channel, None] = {}
+        """Connections that hold more than `ALWAYS_FAIR`, of which there is only room
+        for some, however many others there are.
+        """
+        self._greediest: list[tuple[int, int, Channel]] = []
+        """While `tight`: a heap of loads, negative, with those that have changed since
+        as well.
+        """
         self._looked = 0.0
         """When those that stand still were looked for; there may be thousands."""
         self._lot = trio.lowlevel.ParkingLot()
+        self._told = -math.inf
+        self._untold = 0
 
     @property
     def scarce(self) -> bool:
@@ -76,11 +91,19 @@ class MemoryBudget:
         return self.used > self.limit * 3 // 4
 
     def weigh(self, channel: Channel, load: int) -> None:
-        """A connection holds `load` bytes now; may close the greediest one."""
+        """A connection holds `load` bytes now; may close the greediest ones."""
+        self._count(channel, load)
+        while self.used > self.limit and self._loads:
+            self._close_greediest()
+
+    def _count(self, channel: Channel, load: int) -> None:
         loads = self._loads
         before = loads.get(channel, 0)
         self.used += load - before
-        self._heavy += (load > ALWAYS_FAIR) - (before > ALWAYS_FAIR)
+        if load > ALWAYS_FAIR:
+            self._heavy[channel] = None
+        elif before > ALWAYS_FAIR:
+            del self._heavy[channel]
         if load:
             loads[channel] = load
         else:
@@ -90,17 +113,20 @@ class MemoryBudget:
         tight = self.used > (self.limit * 3 // 8 if self.tight else self.limit // 2)
         if tight is not self.tight:
             self.tight = tight
+            self._rank()
             if not tight:
                 self._lot.unpark_all()
-        while self.used > self.limit and self._loads:
-            self._close_greediest()
+        elif tight and load:
+            heapq.heappush(self._greediest, (-load, channel.channel_id, channel))
+            if len(self._greediest) > 2 * len(loads) + 64:
+                self._rank()
 
     def is_greedy(self, channel: Channel) -> bool:
         """Whether a connection holds more than its share while room is short."""
         if not self.tight:
             return False
         load = self._loads.get(channel, 0)
-        return load > ALWAYS_FAIR and load > self.limit // 2 // self._heavy
+        return load > ALWAYS_FAIR and load > self.limit // 2 // len(self._heavy)
 
     async def wait_for_room(self, channel: Channel) -> None:
         """Wait while a connection is greedy, for `PAUSE` seconds at most."""
@@ -116,22 +142,43 @@ class MemoryBudget:
             self._close_the_still(now - STILL)
 
     def _close_the_still(self, since: float) -> None:
-        for channel in [other for other in self._loads if other.last_progress <= since]:
+        for channel in [other for other in self._heavy if other.last_progress <= since]:
             if self.is_greedy(channel):
                 self._close(channel, f"no byte was moved for {STILL:g} s, others wait for room")
 
+    def _rank(self) -> None:
+        """Order all that is held, when room becomes short and now and then later."""
+        self._greediest = [
+            (-load, channel.channel_id, channel)
+            for channel, load in (self._loads.items() if self.tight else ())
+        ]
+        heapq.heapify(self._greediest)
+
     def _close_greediest(self) -> None:
-        self._close(max(self._loads, key=self._loads.__getitem__), "the most of all")
+        ranked, loads = self._greediest, self._loads
+        while loads.get(ranked[0][2]) != -ranked[0][0]:
+            heapq.heappop(ranked)
+        self._close(ranked[0][2], "the most of all")
 
     def _close(self, channel: Channel, why: str) -> None:
         reason = (
             f"it holds {self._loads[channel]} of the {self.used} bytes that all connections hold "
             f"together ({why}); the limit is {self.limit}"
         )
-        logger.warning("closing the connection of %s: %s", channel.remote_address, reason)
         self.closed += 1
+        self._tell(channel, reason)
         channel.abort(reason)
-        self.weigh(channel, 0)
+        self._count(channel, 0)
+
+    def _tell(self, channel: Channel, reason: str) -> None:
+        """Log a closing, those that follow within `TELL_EVERY` seconds as a number."""
+        now = trio.current_time()
+        if now < self._told + TELL_EVERY:
+            self._untold += 1
+            return
+        others = f"; {self._untold} others were closed before it" if self._untold else ""
+        self._told, self._untold = now, 0
+        logger.warning("closing the connection of %s: %s%s", channel.remote_address, reason, others)
 
     def troubles(self) -> tuple[str, ...]:
         """What is wrong now, in words; empty while there is room."""

@@ -325,6 +325,10 @@ class StreamChannel(CommandChannel):
                     return "the peer closed it"
                 size = min(size * 2, READ_SIZE_MAX) if len(data) == size else READ_SIZE
         except RemoteProtocolError as error:
+            # The connection keeps the error. Its traceback has the frame that has the
+            # connection: a circle of all that belongs to it, which only a collection
+            # would end.
+            error.__traceback__ = None
             logger.warning("closing the connection of %s: %s", self.remote_address, error)
             return str(error)
         except _BROKEN as error:

@@ -4,10 +4,12 @@ others do not notice.
 
 from __future__ import annotations
 
+import gc
 import logging
+import weakref
 from contextlib import asynccontextmanager
 from struct import pack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import trio
 
@@ -268,3 +270,78 @@ async def test_large_answers_are_written_one_after_the_other(
         await client.stream.send_all(encode_frame(Command(LARGE)) * 3 + encode_frame(Command(ECHO)))
         sizes = [len((await client.answer()).body) for _ in range(4)]
         assert sizes == [MEBIBYTE] * 3 + [0]
+
+
+class Peer:
+    """What the budget needs of a channel; counts how often it is looked at."""
+
+    looks = 0
+
+    def __init__(self, number: int) -> None:
+        self.channel_id = number
+        self.remote_address = f"peer:{number}"
+        self.reason: str | None = None
+
+    @property
+    def last_progress(self) -> float:
+        Peer.looks += 1
+        return 0.0
+
+    def abort(self, reason: str) -> None:
+        self.reason = reason
+
+
+async def test_thousands_are_closed_from_the_greediest_on(
+    autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A lower limit closes many at once; the log names one of them for each second."""
+    budget = MemoryBudget(5000 * 5000)
+    peers = [Peer(number) for number in range(5000)]
+    for peer in peers:
+        budget.weigh(cast("Channel", peer), 1000 + peer.channel_id % 4000)
+    budget.limit = 1_000_000
+    with caplog.at_level(logging.WARNING):
+        budget.weigh(cast("Channel", peers[0]), 900)
+        assert budget.used <= budget.limit
+        closed = [peer for peer in peers if peer.reason is not None]
+        assert len(closed) == budget.closed > 3000
+        assert len(caplog.records) == 1
+        least = min(1000 + peer.channel_id % 4000 for peer in closed)
+        assert all(load <= least for load in budget._loads.values())
+        await trio.sleep(1)
+        budget.weigh(cast("Channel", peers[0]), 1_000_000)
+    assert f"{len(closed) - 1} others were closed before it" in caplog.text
+
+
+async def test_small_loads_cost_nobody_a_look(autojump_clock: trio.testing.MockClock) -> None:
+    """Those who stand still are looked for among the heavy ones, not among all."""
+    budget = MemoryBudget(LIMIT)
+    for number in range(2000):
+        budget.weigh(cast("Channel", Peer(number)), 2000)
+    heavy = [Peer(number) for number in (3000, 3001)]
+    for peer in heavy:
+        budget.weigh(cast("Channel", peer), 5 * MEBIBYTE)
+    Peer.looks = 0
+    await trio.sleep(2 * STILL)
+    await budget.wait_for_room(cast("Channel", heavy[0]))
+    assert Peer.looks == len(heavy)
+    assert any(peer.reason is not None for peer in heavy)
+
+
+async def test_a_connection_closed_for_a_bad_frame_leaves_no_circle(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    server = Server()
+    async with serving(server.handle) as (_budget, network):
+        client = await connect(network)
+        await client.stream.send_all(encode_frame(Command(HOLD)))
+        await trio.testing.wait_all_tasks_blocked()
+        gone = weakref.ref(server.held.pop()[0])
+        gc.disable()
+        try:
+            await client.stream.send_all(b"\xff" * 100)
+            await client.is_cut()
+            await trio.testing.wait_all_tasks_blocked()
+            assert gone() is None
+        finally:
+            gc.enable()
