@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.part import SavedTable, Service
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.supervision import Supervisor
 from rocketmq_sdk.broker_embedded.tables.groups import GroupManager
 from rocketmq_sdk.broker_embedded.tables.offsets import FILE_NAME as OFFSETS_FILE
@@ -21,11 +22,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.clock import Clock
 
 FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 """What Apache appends to remarks that users ask about."""
+
+
+def _table_file(files: FileSystem, name: str) -> ConfigFile | None:
+    """The file of a table that is written with each change.
+
+    None where nobody can read it later: writing it would encode the whole table for
+    each new topic.
+    """
+    if isinstance(files, MemoryFileSystem) and files.messages_only:
+        return None
+    return ConfigFile(files, name)
 
 
 class Core:
@@ -80,11 +93,11 @@ class Core:
         self.unwritten = Unwritten()
         """What of topics and groups is not in their files yet."""
         self.topics = TopicManager(
-            ConfigFile(store.files, "topics.json"), config, clock, unwritten=self.unwritten
+            _table_file(store.files, "topics.json"), config, clock, unwritten=self.unwritten
         )
         store.ask_for_batch_topics(self.topics.has_batch_queues)
         self.groups = GroupManager(
-            ConfigFile(store.files, "subscriptionGroup.json"), config, clock, self.unwritten
+            _table_file(store.files, "subscriptionGroup.json"), config, clock, self.unwritten
         )
         self.unwritten.watch(self.topics)
         self.unwritten.watch(self.groups)

@@ -179,6 +179,20 @@ async def test_changes_that_come_together_are_written_together(
     assert f"new{99}" in names_in(tmp_path, "topics.json", "topicConfigTable")
 
 
+async def test_a_table_that_nobody_can_read_later_is_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In memory a new topic or group does not cost the more the more there are."""
+    async with open_broker() as (broker, peer):
+        with watched_disk(monkeypatch) as disk:
+            assert (await peer.ask(send_request("new", b"x"))).code == ResponseCode.SUCCESS
+            await peer.ask(heartbeat("c@1", "NewGroup", subscription("new")))
+            assert not {"topics.json", "subscriptionGroup.json"} & set(disk.writes)
+        assert broker.core.topics.get("new") is not None
+        assert broker.core.groups.find_existing("NewGroup") is not None
+        assert broker.core.unwritten.touched is False
+
+
 async def test_the_loop_goes_on_while_a_large_table_of_offsets_is_written(tmp_path: Path) -> None:
     async with open_broker(tmp_path) as (broker, _peer):
         for number in range(100_000):

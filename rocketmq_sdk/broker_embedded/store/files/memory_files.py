@@ -158,7 +158,8 @@ class MemoryFileSystem:
     With `write_through` the store hands every append over at once, as on a disk;
     without it, appends are joined, since nothing survives the process. Writes raise
     `StoreFullError` when all files together would hold more than `limit_bytes`. With
-    `messages_only` only the files of messages count, and only the log is refused space.
+    `messages_only` only the files of messages count, and only the log is refused space;
+    such files belong to one broker in memory, and no other store is opened on them.
     """
 
     description = "the memory store"
