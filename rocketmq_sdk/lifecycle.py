@@ -44,8 +44,9 @@ class RunsOnce(ABC):
             raise WrongRunError(
                 f"{type(self).__name__} runs on trio, and this is not a trio task. Enter it in an "
                 "async function that trio.run has started. Beside asyncio or in threads, give trio "
-                "a thread of its own: threading.Thread(target=trio.run, args=(main,)); "
-                "trio.from_thread then calls into it"
+                "a thread of its own: threading.Thread(target=trio.run, args=(main,)). Keep "
+                "trio.lowlevel.current_trio_token() of that run, and call into it with "
+                "trio.from_thread.run(function, trio_token=token)"
             )
         if self._life is not None:
             raise ClosedError(self._second_time)
@@ -61,6 +62,16 @@ class RunsOnce(ABC):
     ) -> bool | None:
         assert self._life is not None
         return await self._life.__aexit__(kind, error, traceback)
+
+
+def check_in_trio(call: str) -> None:
+    """Raise `WrongRunError` outside of trio; `call` is what was called."""
+    if not trio.lowlevel.in_trio_run():
+        raise WrongRunError(
+            f"{call}() was called outside of its trio.run. From another thread call "
+            f"trio.from_thread.run_sync({call}, trio_token=token); token is "
+            "trio.lowlevel.current_trio_token(), asked for in that run"
+        )
 
 
 def unwrap_single(group: BaseExceptionGroup[BaseException]) -> BaseException:

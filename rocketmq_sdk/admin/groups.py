@@ -135,7 +135,7 @@ class Groups:
         """How far a group is, in one topic or in all of its topics, over all masters.
 
         Empty for a group that never consumed. Raises `GroupNotFoundError` for one that
-        no master keeps.
+        no master keeps, `TopicNotFoundError` for a topic that no name server knows.
         """
         asked = group
         group, topic = (
@@ -155,6 +155,8 @@ class Groups:
             ]
         ):
             raise self._unknown(asked)  # brokers count all messages as its lag
+        if topic is not None and not queues:
+            await topic_route(self._client, topic, timeout)  # raises for an unknown one
         return Progress(
             {
                 self._namespace.unwrap_queue(queue): offsets

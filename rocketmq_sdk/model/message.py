@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -22,6 +23,8 @@ TRIMMED: Final = "".join(map(chr, range(0x21)))
 """What is cut off both ends of the tags in a subscription (`String.trim` of Java)."""
 _LONGEST_DELAY: Final = 10**9
 """Seconds; more is a moment and no delay."""
+_made: Final = itertools.count(1)
+"""Numbers the messages that a program makes for its tests."""
 _Setter = Callable[["Message", object], None]
 
 
@@ -383,11 +386,12 @@ class ReceivedMessage:
     ) -> None:
         """A message as if a broker had stored it.
 
-        `properties` may have system properties too, such as RETRY_TOPIC. Messages with
-        different offsets have different ids unless a `message_id` is given. Times are
-        aware datetimes or epoch milliseconds. Raises `ConfigurationError` for what no
-        message can have.
+        `properties` may have system properties too, such as RETRY_TOPIC. Each message
+        has an id of its own unless a `message_id` is given. Times are aware datetimes
+        or epoch milliseconds. Raises `ConfigurationError` for what no message can have.
         """
+        if message_id is None and names.UNIQ_KEY not in (properties or {}):
+            message_id = f"{next(_made):032X}"
         found = {}
         for name, value in (
             *(properties or {}).items(),

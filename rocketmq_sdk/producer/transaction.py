@@ -10,6 +10,8 @@ tasks of the producer, made once.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -138,6 +140,46 @@ def _refuse_delay(message: Message) -> None:
         )
 
 
+def _check_checker(checker: object) -> None:
+    """Refuse what surely is no async function.
+
+    Only a call shows it of a lambda, and of an object whose `__call__` is a plain
+    function.
+    """
+    if not callable(checker):
+        raise ConfigurationError(
+            f"checker is {checker!r}; give an async function that takes the half message"
+        )
+    inner: Callable[..., object] = checker
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    plain = inspect.isfunction(inner) or inspect.ismethod(inner) or inspect.isclass(inner)
+    if plain and not (
+        inspect.iscoroutinefunction(inspect.unwrap(inner))
+        or getattr(inner, "__name__", "") == "<lambda>"
+    ):
+        raise ConfigurationError(
+            f"checker is {checker!r}, which is no async function; make it `async def` (with "
+            "trio.to_thread.run_sync for work that blocks), and return a TransactionState"
+        )
+
+
+def _as_state(answer: object) -> TransactionState:
+    if isinstance(answer, TransactionState):
+        return answer
+    raise TypeError(
+        f"the checker returned {answer!r}; return TransactionState.COMMIT, "
+        "TransactionState.ROLLBACK, or TransactionState.UNKNOWN to be asked again later"
+    )
+
+
+def _is_all(error: BaseException, kinds: RollbackOn) -> bool:
+    """Whether an exception, or each one of a group, is of one of the classes."""
+    if isinstance(error, kinds):
+        return True
+    return isinstance(error, BaseExceptionGroup) and error.split(kinds)[1] is None
+
+
 @attrs.frozen
 class _Check:
     """A question of a broker, and the connection that wants the answer."""
@@ -165,7 +207,7 @@ class TransactionProducer(Producer):
     `check_workers` checks run side by side; more than `max_checks_waiting` questions
     are dropped, and asked again by the broker. A producer that only answers checks has
     to know brokers: name `topics` whose routes are asked for at the start. All else is
-    as in `Producer`.
+    as in `Producer`. Raises `ConfigurationError` for a plain function as the checker.
     """
 
     def __init__(
@@ -181,10 +223,7 @@ class TransactionProducer(Producer):
         client: Client | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        if not callable(checker):
-            raise ConfigurationError(
-                f"checker is {checker!r}; give an async function that takes the half message"
-            )
+        _check_checker(checker)
         check_count("check_workers", check_workers, 1)
         check_count("max_checks_waiting", max_checks_waiting, 1)
         self._check_timeout = to_seconds(check_timeout)
@@ -219,8 +258,8 @@ class TransactionProducer(Producer):
         asks the checker, as after `transaction.unknown()`: the local work may have
         succeeded although its answer was lost. The same holds for a cancellation. Only
         `transaction.rollback()` before the exception, and exceptions of the classes in
-        `rollback_on`, drop the message at once. (So does Java's client, which takes an
-        exception of the local work for UNKNOWN.)
+        `rollback_on`, or groups of nothing else, drop the message at once. (So does
+        Java's client, which takes an exception of the local work for UNKNOWN.)
         `check_immunity` seconds must pass before the broker asks (default: its
         `transactionTimeOut`, 6 s); a word that comes later than that is refused with
         604, because the checker decides then. On this SDK's broker a committed message
@@ -242,7 +281,7 @@ class TransactionProducer(Producer):
             yield transaction
         except BaseException as error:
             if transaction.state is not TransactionState.ROLLBACK:
-                told = isinstance(error, rollback_on)
+                told = _is_all(error, rollback_on)
                 transaction.state = TransactionState.ROLLBACK if told else TransactionState.UNKNOWN
             async with bounded_cleanup(ROLLBACK_TIMEOUT):
                 await self._end_quietly(transaction, seconds)
@@ -500,7 +539,7 @@ class TransactionProducer(Producer):
                         f"the checker is not an async function: it returned {answer!r} instead of "
                         "something to await"
                     )
-                return TransactionState(await answer)
+                return _as_state(await answer)
         except Exception:  # the checker is the caller's code; the broker asks again
             logger.exception(
                 "the checker of group %r failed over %s; the broker will ask again",

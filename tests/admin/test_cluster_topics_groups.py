@@ -160,6 +160,8 @@ async def test_groups_are_listed_and_none_is_invented(autojump_clock: object) ->
         assert await admin.groups.names() == ["billing"]
         assert "TOOLS_CONSUMER" in await admin.groups.names(system=True)
         assert (await admin.groups.progress("billing")).lag == 0
+        with pytest.raises(TopicNotFoundError, match="ordes"):
+            await admin.groups.progress("billing", "ordes")
 
 
 async def test_a_group_falls_behind_and_is_set_to_other_offsets(autojump_clock: object) -> None:

@@ -15,13 +15,15 @@ from rocketmq_sdk.consumer.health import LONGEST_REASON, one_line
 from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
-from rocketmq_sdk.errors import BrokerError, ClosedError
+from rocketmq_sdk.errors import BrokerError, ClosedError, WrongRunError
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.testing.interception import intercept, refused
 from support.consuming import Collector, Switch, open_sender
 from support.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trio.testing import MockClock
 
     from rocketmq_sdk.model.message import ReceivedMessage
@@ -43,6 +45,26 @@ async def test_a_consumer_that_is_not_running_says_so(autojump_clock: MockClock)
             assert consumer.health()
             assert str(consumer.health()) == "consuming"
         assert "has ended" in str(consumer.health())
+
+
+async def test_another_thread_is_told_how_to_ask() -> None:
+    broker = EmbeddedBroker()
+    async with broker, open_sender(broker) as sender:
+        await sender.create_topic("orders")
+        lite = LitePullConsumer("reading", namesrv=broker, subscriptions={"orders": "*"})
+        async with billing(broker, Collector()) as push, lite:
+            token = trio.lowlevel.current_trio_token()
+            asks: list[Callable[[], object]] = [
+                *(push.health, push.statistics, lite.health, lite.statistics, broker.health)
+            ]
+
+            def in_thread() -> None:
+                for ask in asks:
+                    with pytest.raises(WrongRunError, match=r"from_thread\.run_sync\(.*token"):
+                        ask()
+                    assert trio.from_thread.run_sync(ask, trio_token=token) is not None
+
+            await trio.to_thread.run_sync(in_thread)
 
 
 async def test_a_topic_that_nobody_knows_is_named(autojump_clock: MockClock) -> None:

@@ -267,6 +267,8 @@ def test_a_received_message_can_be_made_for_a_unit_test() -> None:
 def test_made_messages_are_distinct_and_have_every_field() -> None:
     one, other = ReceivedMessage("t", b"x", offset=1), ReceivedMessage("t", b"x", offset=2)
     assert one.message_id != other.message_id
+    assert len({ReceivedMessage("t", b"x").message_id for _ in range(10)}) == 10
+    assert ReceivedMessage("t", b"x", properties={"UNIQ_KEY": "ID"}).message_id == "ID"
     decoded = decode_message(stored(1, b"x"))
     for name in ReceivedMessage.__slots__:
         assert isinstance(getattr(one, name), type(getattr(decoded, name)) | dict)

@@ -4,6 +4,7 @@ checks.
 
 from __future__ import annotations
 
+import functools
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -378,11 +379,8 @@ def test_bad_settings_are_refused(options: dict[str, Any]) -> None:
 async def test_a_checker_that_is_not_async_is_told_so(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def plain(message: ReceivedMessage) -> TransactionState:
-        return TransactionState.COMMIT
-
     with trio.fail_after(300):
-        async with opened(plain) as (broker, producer):  # type: ignore[arg-type]
+        async with opened(lambda message: plain(message)) as (broker, producer):  # type: ignore[arg-type]
             async with producer.transaction(MESSAGE) as transaction:
                 transaction.unknown()
             while "is not an async function" not in caplog.text:
@@ -402,3 +400,65 @@ def test_an_unknown_setting_is_refused_with_the_nearest_one() -> None:
 def test_a_checker_must_be_callable() -> None:
     with pytest.raises(ConfigurationError, match="checker"):
         TransactionProducer("PG", None, namesrv="127.0.0.1:9876")  # type: ignore[arg-type]
+
+
+async def asynchronous(message: ReceivedMessage, answer: Any = None) -> Any:
+    return answer
+
+
+def plain(message: ReceivedMessage) -> TransactionState:
+    return TransactionState.COMMIT
+
+
+@pytest.mark.parametrize("checker", [plain, functools.partial(plain), None, TransactionState])
+def test_a_checker_that_is_no_async_function_is_refused(checker: Any) -> None:
+    with pytest.raises(ConfigurationError, match="async"):
+        TransactionProducer("PG", checker, namesrv="127.0.0.1:9")
+
+
+@pytest.mark.parametrize(
+    "checker",
+    [
+        asynchronous,
+        functools.partial(asynchronous, answer=TransactionState.COMMIT),
+        lambda message: asynchronous(message),
+        Checker(TransactionState.COMMIT),
+        functools.partial(Checker(TransactionState.COMMIT)),
+        functools.wraps(asynchronous)(lambda *given: asynchronous(*given)),
+    ],
+)
+def test_what_may_be_async_is_taken_as_a_checker(checker: Any) -> None:
+    TransactionProducer("PG", checker, namesrv="127.0.0.1:9")
+
+
+@pytest.mark.parametrize("answer", [True, False, None, "COMMIT_MESSAGE"])
+async def test_an_answer_that_is_no_state_is_told(
+    answer: object, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    checker: Any = functools.partial(asynchronous, answer=answer)
+    async with opened(checker) as (broker, producer):
+        async with producer.transaction(MESSAGE) as transaction:
+            transaction.unknown()
+        await trio.sleep(70)
+        assert bodies_in(broker, "orders") == []
+    assert f"the checker returned {answer!r}; return TransactionState.COMMIT" in caplog.text
+
+
+class OutOfStockError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("alone", [True, False])
+async def test_a_group_rolls_back_when_each_of_its_exceptions_does(
+    alone: bool, autojump_clock: MockClock
+) -> None:
+    checker = Checker(TransactionState.COMMIT)
+    more = [] if alone else [ValueError()]
+    group = ExceptionGroup("", [OutOfStockError(), ExceptionGroup("", [OutOfStockError(), *more])])
+    async with opened(checker) as (broker, producer):
+        with pytest.raises(ExceptionGroup):
+            async with producer.transaction(MESSAGE, rollback_on=OutOfStockError):
+                raise group
+        await trio.sleep(70)
+        assert bodies_in(broker, "orders") == ([] if alone else [b"one"])
+    assert len(checker.asked) == (0 if alone else 1)

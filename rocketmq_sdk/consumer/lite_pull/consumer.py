@@ -21,7 +21,8 @@ from rocketmq_sdk.consumer.health import ConsumerHealth
 from rocketmq_sdk.consumer.lite_pull.member import ChangeListener, LitePullMember
 from rocketmq_sdk.consumer.lite_pull.queue_queries import QueueQueries
 from rocketmq_sdk.errors import ClosedError, ConfigurationError
-from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
+from rocketmq_sdk.lifecycle import RunsOnce, check_in_trio, open_quiet_nursery
+from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.validators import to_seconds
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.queries import MessageQueries
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.statistics import ConsumerStatistics
-    from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
 
 
@@ -157,13 +157,20 @@ class LitePullConsumer(QueueQueries, RunsOnce):
         May be called in any order, from any task of the same `trio.run`, also while
         other messages of the queue are not done; a second time has no effect. Nor has
         it for a message whose queue has gone to another member, who gets the message as
-        well. Raises `ConfigurationError` when `auto_done` is on.
+        well. Raises `ConfigurationError` when `auto_done` is on, and for anything that
+        is no message.
         """
         if self.config.auto_done:
             raise ConfigurationError(
                 "with auto_done the messages of a poll are done when their task polls again; make "
                 "the consumer with auto_done=False to say it of each message"
             )
+        for message in messages:
+            if not isinstance(message, ReceivedMessage):
+                raise ConfigurationError(
+                    f"done({message!r:.200}) names no ReceivedMessage; give the messages "
+                    "themselves, several as done(*messages)"
+                )
         self._member.service.done(messages)
 
     def __aiter__(self) -> Self:
@@ -302,15 +309,18 @@ class LitePullConsumer(QueueQueries, RunsOnce):
 
         Messages that were handed out are counted as `consumed`.
         """
+        check_in_trio("consumer.statistics")
         return self._member.statistics()
 
     def health(self) -> ConsumerHealth:
         """Whether polls get messages and, if not, why, in plain words.
 
-        Makes no requests: it reports what the consumer knows.
+        Makes no requests: it reports what the consumer knows. Raises `WrongRunError`
+        outside of trio.
         """
         if not self._running:
             return ConsumerHealth(
                 False, ("it is not running: use it inside its `async with` block",)
             )
+        check_in_trio("consumer.health")
         return self._member.health()

@@ -21,7 +21,7 @@ from rocketmq_sdk.consumer.health import ConsumerHealth
 from rocketmq_sdk.consumer.push.member import PushMember
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics
 from rocketmq_sdk.errors import ClosedError, ConfigurationError
-from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
+from rocketmq_sdk.lifecycle import RunsOnce, check_in_trio, open_quiet_nursery
 from rocketmq_sdk.model.enums import MessageModel
 
 if TYPE_CHECKING:
@@ -124,12 +124,16 @@ class PushConsumer(RunsOnce):
 
     def statistics(self) -> ConsumerStatistics:
         """What the consumer owns, holds and has done, its lag and its rates."""
-        return ConsumerStatistics() if self._member is None else self._member.statistics()
+        if self._member is None:
+            return ConsumerStatistics()
+        check_in_trio("consumer.statistics")
+        return self._member.statistics()
 
     def health(self) -> ConsumerHealth:
         """Whether the consumer is consuming and, if not, why, in plain words.
 
-        Makes no requests: it reports what the consumer knows.
+        Makes no requests: it reports what the consumer knows. Raises `WrongRunError`
+        outside of trio.
         """
         if self._member is None or not self._running:
             state = (
@@ -138,6 +142,7 @@ class PushConsumer(RunsOnce):
                 else "has ended"
             )
             return ConsumerHealth(False, (f"it {state}",))
+        check_in_trio("consumer.health")
         return self._member.health()
 
     def suspend(self) -> None:

@@ -23,7 +23,7 @@ from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt
 from rocketmq_sdk.consumer.retry_states import State
 from rocketmq_sdk.consumer.simple.member import SimpleMember
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError
-from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
+from rocketmq_sdk.lifecycle import RunsOnce, check_in_trio, open_quiet_nursery
 from rocketmq_sdk.validators import to_seconds
 
 if TYPE_CHECKING:
@@ -107,17 +107,20 @@ class SimpleConsumer(RunsOnce):
 
     def statistics(self) -> SimpleStatistics:
         """What the consumer has received, acknowledged and given up, and its rates."""
+        check_in_trio("consumer.statistics")
         return self._member.statistics()
 
     def health(self) -> ConsumerHealth:
         """Whether receives get messages and, if not, why, in plain words.
 
-        Makes no requests: it reports what the consumer knows.
+        Makes no requests: it reports what the consumer knows. Raises `WrongRunError`
+        outside of trio.
         """
         if not self._member.running:
             return ConsumerHealth(
                 False, ("it is not running: use it inside its `async with` block",)
             )
+        check_in_trio("consumer.health")
         return self._member.health()
 
     async def group_lag(self) -> dict[MessageQueue, int]:

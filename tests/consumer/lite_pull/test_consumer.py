@@ -279,6 +279,9 @@ async def test_handed_on_messages_are_done_when_the_program_says_so(
         async with LitePullConsumer("other", namesrv=broker, **options) as consumer:  # type: ignore[arg-type]
             first = (await consumer.poll(max_messages=10))[0]
             await consumer.poll()
+            for wrong in ([first], "x", 3, None):
+                with pytest.raises(ConfigurationError, match=r"done\(\*messages\)"):
+                    consumer.done(wrong)  # type: ignore[arg-type]
             consumer.done(first)
         # Only what the program named is committed at the end of the block.
         assert committed(broker, "other", "orders", 1) == [1]
