@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import attrs
@@ -12,7 +13,7 @@ from rocketmq_sdk.errors import ConfigurationError, RouteError
 from rocketmq_sdk.model.route import MASTER_ID
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from rocketmq_sdk.client.runtime import Client
 
@@ -85,11 +86,20 @@ class Cluster:
         )
 
     async def change_settings(
-        self, address: str, settings: Mapping[str, str], *, timeout: float | None = None
+        self,
+        address: str,
+        settings: Mapping[str, str],
+        *,
+        unknown: bool = False,
+        timeout: float | None = None,
     ) -> None:
         """Change settings of a running broker, all or none.
 
-        Raises the broker's error when it refuses a name or a value.
+        Names are in Python's or in Java's spelling. Raises `ConfigurationError` for one
+        that the broker does not show among its settings, because brokers keep such a
+        name without effect. They do not show a setting without a value either, such as
+        `haMasterAddress`: `unknown` sends all names as they are. Raises the broker's
+        error when it refuses a name or a value.
         """
         for name, value in settings.items():
             if "\n" in f"{name}{value}" or "=" in name or not name:
@@ -97,5 +107,24 @@ class Cluster:
                     f"{name!r} is no name of a setting, or its value {value!r} has more than one "
                     "line"
                 )
+        if not unknown:
+            shown = await self.settings(address, timeout=timeout)
+            settings = {_shown_name(name, shown): value for name, value in settings.items()}
         text = "".join(f"{name}={value}\n" for name, value in settings.items())
         await update_broker_config(self._client, address, text.replace("\\", "\\\\"), timeout)
+
+
+def _shown_name(name: str, shown: Iterable[str]) -> str:
+    """The broker's name of a setting that may be in Python's spelling."""
+    names = {each.lower(): each for each in shown}
+    if name in names.values():
+        return name
+    plain = name.replace("_", "").lower()
+    if "_" in name and plain in names:
+        return names[plain]
+    near = [names[each] for each in get_close_matches(plain, names, 3, 0.75)]
+    raise ConfigurationError(
+        f"the broker shows no setting {name}; "
+        + (f"did you mean {', '.join(near)}? " if near else "")
+        + "Give unknown=True to set it all the same"
+    )

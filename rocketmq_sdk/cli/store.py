@@ -69,7 +69,7 @@ def _print(report: StoreReport) -> None:
     for finding in report.findings:
         print(finding)
     wrong = sum(finding.kind != "abort" for finding in report.findings)
-    found = f"{wrong} findings" if wrong else "nothing wrong"
+    found = f"{wrong} finding{'' if wrong == 1 else 's'}" if wrong else "nothing wrong"
     running = "; a broker has the directory open" if report.running else ""
     print(
         f"{found}: {report.records:,} records in [{report.log_start}, {report.log_end}), "

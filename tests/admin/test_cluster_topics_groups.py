@@ -58,6 +58,18 @@ async def test_brokers_and_their_settings(autojump_clock: object) -> None:
         assert (await admin.cluster.runtime_info(found.address))["brokerActive"] == "true"
         with pytest.raises(ConfigurationError):
             await admin.cluster.change_settings(found.address, {"a\nb": "1"})
+        await admin.cluster.change_settings(
+            found.address, {"file_reserved_time": "23", "check_crc_on_recover": "true"}
+        )
+        assert (await admin.cluster.settings(found.address))["fileReservedTime"] == "23"
+        for wrong in ("fileReservdTime", "file_reservd_time", "FileReservedTime"):
+            changes = {"fileReservedTime": "9", wrong: "1"}
+            with pytest.raises(ConfigurationError, match=r"did you mean fileReservedTime"):
+                await admin.cluster.change_settings(found.address, changes)
+        shown = await admin.cluster.settings(found.address)
+        assert (shown["fileReservedTime"], "fileReservdTime" in shown) == ("23", False)
+        await admin.cluster.change_settings(found.address, {"fooBar": "1"}, unknown=True)
+        assert (await admin.cluster.settings(found.address))["fooBar"] == "1"
 
 
 async def test_a_topic_is_made_measured_and_deleted(autojump_clock: object) -> None:

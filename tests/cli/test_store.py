@@ -102,5 +102,7 @@ def test_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_can_not_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for action in ("verify", "dump", "repair"):
-        assert main(["store", action, str(tmp_path / "missing")]) == 2
-    assert "is no directory" in capsys.readouterr().err
+        (tmp_path / "file").touch()
+        for name in ("missing", "file"):
+            assert main(["store", action, str(tmp_path / name)]) == 2
+            assert f"{name} is no directory" in capsys.readouterr().err

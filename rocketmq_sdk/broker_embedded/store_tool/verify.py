@@ -96,6 +96,7 @@ def log_bytes(
     root: str | os.PathLike[str], commit_log: str | os.PathLike[str] | None = None
 ) -> int:
     """How many bytes of log `verify_directory` will read; for a progress bar."""
+    check_is_store(root)
     reader = DirectoryReader(root, commit_log)
     return sum(max(size, 0) for _name, size in reader.file_sizes(LOG_DIRECTORY))
 
