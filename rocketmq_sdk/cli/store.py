@@ -61,14 +61,14 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _exit_code(report: StoreReport) -> int:
-    """That a store was not closed is told, but nothing is wrong with it for that."""
-    return 1 if any(finding.kind != "abort" for finding in report.findings) else 0
+    """What an unclean stop leaves for the next start is told, and is nothing wrong."""
+    return 1 if report.wrong else 0
 
 
 def _print(report: StoreReport) -> None:
     for finding in report.findings:
         print(finding)
-    wrong = sum(finding.kind != "abort" for finding in report.findings)
+    wrong = report.wrong
     found = f"{wrong} finding{'' if wrong == 1 else 's'}" if wrong else "nothing wrong"
     running = "; a broker has the directory open" if report.running else ""
     print(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 import trio
 
 from rocketmq_sdk.client.api.timers import handle_parts, recall_message
-from rocketmq_sdk.errors import RocketMQError, SendTimeout, TooManyRequestsError
+from rocketmq_sdk.errors import ConfigurationError, RocketMQError, SendTimeout, TooManyRequestsError
 from rocketmq_sdk.producer.engine import SendEngine, logger
 from rocketmq_sdk.producer.handle import Aim, SendHandle
 from rocketmq_sdk.producer.outgoing import (
@@ -83,7 +83,10 @@ class Producer(SendEngine):
         is made, and it may have been stored.
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
-        size = len(message.body)
+        try:
+            size = len(message.body)
+        except AttributeError:
+            raise _no_message(message) from None
         if self._types is not None:
             await self._hold_to_type((message,))
         if self._under_way.is_full(size):
@@ -137,7 +140,11 @@ class Producer(SendEngine):
         `ConfigurationError` for a message that is not acceptable, `ClosedError`; all
         else is told by the handle.
         """
-        if self._under_way.is_full(len(message.body)):
+        try:
+            size = len(message.body)
+        except AttributeError:
+            raise _no_message(message) from None
+        if self._under_way.is_full(size):
             raise self._under_way.refusal()
         if self._types is not None:
             self._types.check(self._topics[message.topic], message)
@@ -438,3 +445,7 @@ class Producer(SendEngine):
         finally:
             if self._hooked:
                 self._hooks.after(handle)
+
+
+def _no_message(given: object) -> ConfigurationError:
+    return ConfigurationError(f'{given!r:.200} is no Message; send Message("topic", b"body")')

@@ -106,3 +106,21 @@ def test_what_can_not_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         for name in ("missing", "file"):
             assert main(["store", action, str(tmp_path / name)]) == 2
             assert f"{name} is no directory" in capsys.readouterr().err
+
+
+def test_an_index_behind_the_log_is_told_and_no_failure_after_an_unclean_stop(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = unpack("plain", tmp_path)
+    last = sorted((root / "index").iterdir())[-1]
+    last.unlink()
+    assert main(["store", "verify", str(root)]) == 1
+    assert "1 finding:" in capsys.readouterr().out
+    (root / "abort").touch()
+    assert main(["store", "verify", str(root)]) == 0
+    out = capsys.readouterr().out
+    assert "the next start adds them" in out
+    assert "nothing wrong: 2,000 records" in out
+    first = sorted((root / "index").iterdir())[0]
+    first.write_bytes(first.read_bytes()[:36] + bytes(4) + first.read_bytes()[40:])
+    assert main(["store", "verify", str(root)]) == 1

@@ -14,7 +14,7 @@ from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.api.offsets import max_offset
 from rocketmq_sdk.client.runtime import Client
-from rocketmq_sdk.errors import BrokerError, TopicNotFoundError
+from rocketmq_sdk.errors import BrokerError, ConfigurationError, TopicNotFoundError
 from rocketmq_sdk.model.enums import SendStatus
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.producer import Producer
@@ -135,3 +135,12 @@ async def test_flush_tells_of_a_refusal_that_comes_while_it_waits(
             with pytest.raises(BrokerError):
                 await producer.flush()
             await producer.flush()
+
+
+@pytest.mark.parametrize("given", ["orders", b"x", None, ["orders"]])
+async def test_what_is_no_message_is_refused(given: Any) -> None:
+    async with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
+        with pytest.raises(ConfigurationError, match="is no Message; send Message"):
+            await producer.send(given)
+        with pytest.raises(ConfigurationError, match="is no Message; send Message"):
+            producer.submit(given)

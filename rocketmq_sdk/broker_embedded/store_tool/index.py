@@ -104,7 +104,10 @@ class IndexWalk:
                 problem = (
                     f"the index lacks {len(lacking)} messages of the log, the first at {lacking[0]}"
                 )
-                report.add(f"{DIRECTORY}/{entries[-1][0]}", 0, "index", problem)
+                kind = "index"
+                if report.unclean and lacking[0] > max(self._found, default=-1):
+                    kind, problem = "index_behind", f"{problem}; the next start adds them"
+                report.add(f"{DIRECTORY}/{entries[-1][0]}", 0, kind, problem)
 
     def _check(self, path: str, size: int, slots: int) -> int | None:
         """Check one file; returns the position of its first record."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rocketmq_sdk.broker_embedded.store.files.os_files import (
     is_directory,
@@ -23,12 +23,16 @@ NO_FILE = -1
 """The size of what is neither a file nor a directory."""
 
 
+_MENDED_BY_A_START: Final = ("abort", "index_behind")
+
+
 class Finding:
     """Something that is wrong: the file, the byte, the kind, and words.
 
     Kinds: `name` and `size` of files; `record`, `crc`, `place`, `order`, `blank` and
     `properties` in the log; `tail` for what follows the last whole record; `unit`,
     `behind`, `missing`, `extra` and `gap` for queues; `index`; `timer`; `config`;
+    `index_behind` for what an unclean stop left out of it;
     `checkpoint` for a position behind the log;
     `abort` for a directory that was not closed; `read` for bytes that the disk does not
     give, `set_aside` for a message that a broker did not deliver for that.
@@ -73,6 +77,7 @@ class StoreReport:
         "queues",
         "records",
         "running",
+        "unclean",
         "units",
     )
 
@@ -80,6 +85,8 @@ class StoreReport:
         self.findings: list[Finding] = []
         self.running = False
         """Whether a broker had the directory open."""
+        self.unclean = False
+        """Whether it was not closed, so that the next start recovers it."""
         self.log_file_size = 0
         self.queue_file_size = 0
         self.batch_file_size = 0
@@ -87,6 +94,11 @@ class StoreReport:
         """Sizes derived from the files; 0 without any."""
         self.log_start = self.log_end = 0
         self.bytes = self.records = self.queues = self.units = 0
+
+    @property
+    def wrong(self) -> int:
+        """How many findings do not mend themselves at the next start."""
+        return sum(finding.kind not in _MENDED_BY_A_START for finding in self.findings)
 
     def add(self, path: str, offset: int, kind: str, problem: str) -> None:
         """Add a finding."""

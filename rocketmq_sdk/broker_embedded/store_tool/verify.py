@@ -117,6 +117,7 @@ def verify(
     report.running = running
     reader = PatientReader(reader, report)
     if reader.exists("abort") and not running:
+        report.unclean = True
         report.add("abort", 0, "abort", "the store was not closed; the next start recovers it")
     check_config(reader, report)
     report.log_file_size = usual_size([size for _name, size in reader.file_sizes(LOG_DIRECTORY)])
