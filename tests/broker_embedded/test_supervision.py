@@ -17,7 +17,7 @@ from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ClosedError, RocketMQError, StoreError
 from rocketmq_sdk.protocol.bodies.admin import KVTable
-from support.broker import open_broker
+from support.broker import open_broker, open_on
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -246,7 +246,8 @@ async def test_giving_up_a_transaction_waits_for_a_full_disk(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {"transaction_check_max": 1, "transaction_check_interval": 300}
-    async with open_broker(transaction_time_out=100, **settings) as (broker, peer):
+    files = MemoryFileSystem()
+    async with open_on(files, transaction_time_out=100, **settings) as (broker, peer):
         await peer.send("orders", b"half", properties=f"{HALF}U\x02", sys_flag=4)
         with monkeypatch.context() as patch:
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
 
@@ -41,6 +41,9 @@ from support.paths import WIRE_VECTORS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rocketmq_sdk.protocol.body import Body
+
+_B = TypeVar("_B", bound="Body")
 ADDRESS = "127.0.0.1:21911"
 
 
@@ -66,6 +69,10 @@ class TableInMemory:
 
     def load(self) -> object | None:
         return None if self.text is None else decode_json(self.text.encode())
+
+    def load_body(self, kind: type[_B]) -> _B | None:
+        value = self.load()
+        return None if value is None else kind.from_json(value)
 
     def store(self, value: object) -> None:
         self.text = encode_pretty(value)

@@ -9,6 +9,7 @@ import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
 from rocketmq_sdk.codes import RequestCode, ResponseCode
@@ -19,7 +20,7 @@ from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeader
 from rocketmq_sdk.protocol.message_codec import decode_messages
-from support.broker import Peer, open_broker, pull_request, send_request
+from support.broker import Peer, open_broker, open_on, pull_request, send_request
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -417,7 +418,7 @@ async def test_a_send_is_refused_while_the_file_of_topics_can_not_be_written(
         store(file, value)
 
     with trio.fail_after(60):
-        async with open_broker() as (broker, peer):
+        async with open_on(MemoryFileSystem()) as (broker, peer):
             monkeypatch.setattr(ConfigFile, "store", failing)
             end = broker.store.max_physical_offset
             for _ in range(2):
