@@ -16,6 +16,7 @@ from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
 from rocketmq_sdk.errors import BrokerError, ClosedError, WrongRunError
+from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.testing.interception import intercept, refused
 from support.consuming import Collector, Switch, open_sender
@@ -240,3 +241,20 @@ async def test_a_member_tells_the_lag_of_its_whole_group(
                 await consumer.group_lag()
         with pytest.raises(ClosedError):
             await consumer.group_lag()
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+async def test_a_listener_that_did_not_expect_lists_is_told_once(
+    orderly: bool, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def one(message: ReceivedMessage) -> None:
+        _ = message.body
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", "1", "2", queue=0)
+        async with billing(
+            broker, one, batch=4, orderly=orderly, consume_from=ConsumeFrom.FIRST_OFFSET
+        ):
+            await until(lambda: caplog.text.count("the listener failed") >= 2, 60)
+    assert caplog.text.count("with batch=4 the listener gets lists") == 1

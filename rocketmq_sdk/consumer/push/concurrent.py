@@ -108,6 +108,7 @@ class ConcurrentService(ListenerService):
             )
         else:
             self.last_failure = repr(error)
+            self._hint_at_lists(error)
             logger.warning(
                 "group %s: the listener failed; %s: %s",
                 self._group,

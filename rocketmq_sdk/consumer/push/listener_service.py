@@ -102,6 +102,7 @@ class ListenerService:
         self.counters: dict[str, Counters] = {}
         self.timed_out = 0
         self.last_failure: str | None = None
+        self._hinted = False
 
     # -- the owner's side
 
@@ -353,6 +354,21 @@ class ListenerService:
         )
         await trio.lowlevel.checkpoint()
         await self._after_failure(worker, failures)
+
+    def _hint_at_lists(self, error: Exception) -> None:
+        """Tell once that `batch` hands out lists, to a listener that did not know."""
+        if (
+            isinstance(error, AttributeError)
+            and isinstance(error.obj, list)
+            and self._batch > 1
+            and not self._hinted
+        ):
+            self._hinted = True
+            logger.warning(
+                "group %s: with batch=%d the listener gets lists of messages",
+                self._group,
+                self._batch,
+            )
 
     @abstractmethod
     async def _after_failure(self, worker: Worker, error: Exception) -> None:

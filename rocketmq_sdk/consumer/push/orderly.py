@@ -157,6 +157,7 @@ class OrderlyService(ListenerService):
             )
         else:
             self.last_failure = repr(error)
+            self._hint_at_lists(error)
             logger.warning(
                 "group %s: the listener failed; its queue rests: %s",
                 self._group,
