@@ -76,6 +76,21 @@ _POWERS: Final = tuple(tuple(_WEIGHTS[_POWERS_UP_TO - length :]) for length in r
 _RESERVED_GROUPS: Final = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
 
 
+def leads_nowhere(topic: str) -> bool:
+    """Whether no waiting message may come back into a topic.
+
+    It is a system topic that takes no sends, the timer topic, or not a legal name. Pop
+    retry topics of the second form have a "+".
+    """
+    plain = topic.replace("+", "") if topic.startswith(RETRY_PREFIX) else topic
+    return (
+        topic in NOT_SENDABLE_TOPICS
+        or topic == TIMER_TOPIC
+        or not 0 < len(topic) <= MAX_DERIVED_TOPIC_LENGTH
+        or not _LEGAL.issuperset(plain)
+    )
+
+
 def java_hash(text: str) -> int:
     """Java's `String.hashCode`.
 
