@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.part import SavedTable, Service
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
-from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.files.memory_files import ends_with_its_store
 from rocketmq_sdk.broker_embedded.supervision import Supervisor
 from rocketmq_sdk.broker_embedded.tables.groups import GroupManager
 from rocketmq_sdk.broker_embedded.tables.offsets import FILE_NAME as OFFSETS_FILE
@@ -36,7 +36,7 @@ def _table_file(files: FileSystem, name: str) -> ConfigFile | None:
     None where nobody can read it later: writing it would encode the whole table for
     each new topic.
     """
-    if isinstance(files, MemoryFileSystem) and files.messages_only:
+    if ends_with_its_store(files):
         return None
     return ConfigFile(files, name)
 

@@ -13,6 +13,7 @@ from rocketmq_sdk.broker_embedded.pop.progress import PopProgress, raise_positio
 from rocketmq_sdk.broker_embedded.pop.records import PopRecords
 from rocketmq_sdk.broker_embedded.pop.revive import ReviveService
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+from rocketmq_sdk.broker_embedded.store.files.memory_files import ends_with_its_store
 from rocketmq_sdk.errors import StoreError
 
 if TYPE_CHECKING:
@@ -47,13 +48,14 @@ class PopState:
         self.order = OrderInfoManager(ConfigFile(store.files, order_info.FILE_NAME), clock)
         self.intake = timers.intake
         self.records = PopRecords(timers.intake, config, clock, core.store_host)
-        # Nothing in memory survives the process, and a full disk takes no checkpoints.
+        # Nobody reads checkpoints of a broker in memory later; a full disk takes none.
+        forgotten = ends_with_its_store(store.files)
         self.buffer = PopBuffer(
             self.records,
             core.offsets,
             config,
             clock,
-            lambda: not (store.files.write_through and store.writable),
+            lambda: forgotten or store.short_of_space,
         )
         self.revive = ReviveService(
             store,

@@ -14,7 +14,10 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.store.config import MemoryFullPolicy
-from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.files.memory_files import (
+    MemoryFileSystem,
+    ends_with_its_store,
+)
 from rocketmq_sdk.broker_embedded.store.kept_records import Kept, KeptRecords, KeptSegment
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.queues.unit_chain import UNIT
@@ -268,7 +271,7 @@ def retention_in(
     clock: Clock,
 ) -> MemoryRetention | None:
     """What keeps a store in memory within its limit; None on a disk."""
-    if isinstance(files, MemoryFileSystem) and files.messages_only:
+    if ends_with_its_store(files):
         return MemoryRetention(files, log, table, index, config, clock)
     return None
 

@@ -263,6 +263,11 @@ class MessageStore(ReadableStore, RunsOnce):
         return self._state.writable and self._state.full is None
 
     @property
+    def short_of_space(self) -> bool:
+        """Whether puts are refused until there is space again."""
+        return self._state.short_of_space
+
+    @property
     def failure(self) -> str | None:
         """Why puts are refused, for people to read.
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.errors import StoreFullError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatus
-    from rocketmq_sdk.errors import StoreError, StoreFullError
+    from rocketmq_sdk.errors import StoreError
 
 
 def _nothing() -> None:
@@ -67,6 +69,12 @@ class StoreState:
     def writable(self) -> bool:
         """Whether puts are accepted, as far as is known without one."""
         return self.open and self.problem is None and not self.disk_full
+
+    @property
+    def short_of_space(self) -> bool:
+        """Whether nothing but a lack of space keeps puts from being accepted."""
+        problem = self.problem or self.full
+        return isinstance(problem, StoreFullError) or (problem is None and self.disk_full)
 
     @property
     def problem(self) -> StoreError | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import trio
 
@@ -12,7 +12,13 @@ from rocketmq_sdk.errors import StoreError, StoreFullError, StoreLockedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Join, Mailbox, Result
+    from rocketmq_sdk.broker_embedded.store.files.file_system import (
+        Bytes,
+        FileSystem,
+        Join,
+        Mailbox,
+        Result,
+    )
 
 CHUNK = 256 * 1024
 _LOG = "commitlog/"
@@ -312,3 +318,11 @@ class MemoryFileSystem:
     def start_thread(self, name: str, work: Callable[[Mailbox], None]) -> tuple[Mailbox, Join]:
         """A thread of the operating system."""
         return start_thread(name, work)
+
+
+def ends_with_its_store(files: FileSystem) -> TypeGuard[MemoryFileSystem]:
+    """Whether no other store is opened on these files, so that nobody reads them later.
+
+    True of what a broker in memory makes for itself.
+    """
+    return isinstance(files, MemoryFileSystem) and files.messages_only
