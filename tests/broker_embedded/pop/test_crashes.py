@@ -46,7 +46,7 @@ async def test_nothing_leaves_before_its_checkpoint_is_safe_though_the_one_of_th
     autojump_clock: MockClock,
 ) -> None:
     answered = refused = 0
-    for step in range(1, 12):
+    for step in range(1, 31):
         files = FaultyFileSystem(step, page_size=512)
         clock = TrioClock()
         popped: set[bytes] = set()
