@@ -232,8 +232,6 @@ def make_config(generator: Random) -> StoreConfig:
     return StoreConfig(
         mapped_file_size_commit_log=generator.choice([2048, 4096, 16384]),
         mapped_file_size_consume_queue=generator.choice([60, 200, 1000, 4000]),
-        # A full disk would make it remove messages, which nothing here expects.
-        clean_file_forcibly_enable=False,
         flush_disk_type=generator.choice(
             [FlushDiskType.SYNC_FLUSH, FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH]
         ),

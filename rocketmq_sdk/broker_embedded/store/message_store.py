@@ -204,7 +204,6 @@ class MessageStore(ReadableStore, RunsOnce):
             progress=self.on_recovery,
         )
         end = recovery.run(clean=clean)
-        self._index.make_removals_durable()
         self._deleted.clamp(end)
         last = max(recovery.last_store_timestamp, self._checkpoint.last_believable(now))
         self.started_clean = clean

@@ -150,6 +150,7 @@ class IndexService:
                 self.files.append(file)
             else:
                 self._remove(file)
+        self.make_removals_durable()
         self._resume()
         lacking = clean and lacks_from is not None
         if lacking and lacks_from is not None and not self.truncate(lacks_from):
@@ -237,14 +238,15 @@ class IndexService:
             self._remove(self.files.pop())
             dropped = True
         if dropped:
+            self.make_removals_durable()
             self._resume()
         return dropped
 
     def make_removals_durable(self) -> None:
-        """Make removed files stay removed, after loading and recovery.
+        """Make removed files stay removed, before others are built in their place.
 
-        A file dropped with the end of a log must not come back beside another end.
-        Raises `StoreError`.
+        A file dropped with the end of a log, or with one before it that is damaged,
+        must not come back beside what is built then. Raises `StoreError`.
         """
         if self._removed:
             self._removed = False

@@ -12,6 +12,7 @@ them.
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
@@ -223,13 +224,24 @@ class CommitLog:
             file = self.chain.obtain(position)
             self._allocate(file, position + size + BLANK_SIZE)
             if first:
-                # Before a queue, a note or a checkpoint can tell of a log: without it,
-                # a start takes the log for lost.
-                file.file.sync()
-                self.chain.sync_directories()
+                self._begin_durably(file)
         except StoreFullError as error:
             raise NoNextFileError(str(error)) from error
         return file
+
+    def _begin_durably(self, file: ChainedFile) -> None:
+        """Make the first file durable, before a queue or a note can tell of a log.
+
+        Without it, a start takes the log for lost. Raises `StoreError`; the next append
+        then begins again.
+        """
+        try:
+            file.file.sync()
+            self.chain.sync_directories()
+        except StoreError:
+            with contextlib.suppress(StoreError):
+                self.chain.remove_all()
+            raise
 
     def _roll(self, file: ChainedFile, size: int) -> None:
         self.write_out()

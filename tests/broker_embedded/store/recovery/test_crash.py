@@ -30,7 +30,11 @@ SLICE = 100
 
 @pytest.mark.parametrize(
     "seed",
-    [pytest.param(101_107, id="retention left one log file, of which nothing was durable")],
+    [
+        pytest.param(101_107, id="retention left one log file, of which nothing was durable"),
+        pytest.param(106_722, id="a removed index file came back beside a new one"),
+        pytest.param(107_137, id="the first log file's sync failed and it was used all the same"),
+    ],
 )
 async def test_points_that_once_failed(seed: int, autojump_clock: object) -> None:
     await run_seed(seed)
