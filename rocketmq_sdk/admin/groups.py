@@ -144,15 +144,13 @@ class Groups:
         )
         queues: dict[MessageQueue, OffsetWrapper] = {}
         rate = 0.0
-        for broker in await self._cluster.masters(timeout=timeout):
+        masters = await self._cluster.masters(timeout=timeout)
+        for broker in masters:
             stats = await consume_stats(self._client, broker.address, group, topic, timeout)
             queues |= stats.offset_table
             rate += stats.consume_tps
         if not any(offsets.consumer_offset > 0 for offsets in queues.values()) and not any(
-            [
-                group in await all_groups(self._client, broker.address, timeout)
-                for broker in await self._cluster.masters(timeout=timeout)
-            ]
+            [group in await all_groups(self._client, broker.address, timeout) for broker in masters]
         ):
             raise self._unknown(asked)  # brokers count all messages as its lag
         if topic is not None and not queues:

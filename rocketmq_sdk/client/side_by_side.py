@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
@@ -43,6 +44,14 @@ async def first_answer(
             with trio.move_on_after(PATIENCE):
                 await moved.wait()
     return found[0] if found else None
+
+
+def by_broker(things: Iterable[_One], name_of: Callable[[_One], str]) -> dict[str, list[_One]]:
+    """Things in their order, by the name of their broker."""
+    grouped: defaultdict[str, list[_One]] = defaultdict(list)
+    for thing in things:
+        grouped[name_of(thing)].append(thing)
+    return grouped
 
 
 async def for_each_broker(

@@ -7,10 +7,10 @@ on, and ends with it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.members.client_channel import ClientChannel
-from rocketmq_sdk.broker_embedded.slices import slices
+from rocketmq_sdk.broker_embedded.slices import SLICE, slices
 from rocketmq_sdk.broker_embedded.tables.topics import UNIT_SUBSCRIPTION_FLAG
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import FilterSyntaxError
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
         UnregisterClientRequestHeader,
     )
     from rocketmq_sdk.remoting.channel import Channel, Continuation
-
-_SLICE: Final = 256
-"""Consumers of a heartbeat that are registered without interruption."""
 
 
 class ClientProcessor:
@@ -80,14 +77,14 @@ class ClientProcessor:
             clock.now_ms(),
         )
         consumers = data.consumer_data_set
-        if len(consumers) <= _SLICE:
+        if len(consumers) <= SLICE:
             changed = self._take(channel, data, client, consumers)
             self._register_producers(channel, client, data)
             return _heartbeat_answer(changed=changed)
 
         async def in_slices() -> Command:
             changed = False
-            async for some in slices(consumers, _SLICE):
+            async for some in slices(consumers):
                 if channel.closed:
                     break
                 changed = self._take(channel, data, client, some) or changed

@@ -14,13 +14,13 @@ another member may own it, and its offset is not ours to move.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from rocketmq_sdk.client.api.members import lock_batch, unlock_batch
-from rocketmq_sdk.client.side_by_side import for_each_broker
+from rocketmq_sdk.client.side_by_side import by_broker, for_each_broker
 from rocketmq_sdk.clock import elapsed
 from rocketmq_sdk.errors import RocketMQError
 
@@ -38,6 +38,8 @@ TRUST: Final = 30.0
 LOCK_TIMEOUT: Final = 1.0
 REFUSED_PAUSE: Final = 0.5
 """Seconds until the next round when another member still held a lock."""
+
+_BROKER: Final = attrgetter("broker_name")
 
 
 class QueueLocks:
@@ -70,10 +72,10 @@ class QueueLocks:
         turn, so that no lock is released in between.
         """
         async with self._one_at_a_time:
-            return await self._lock(_by_broker(queues()))
+            return await self._lock(by_broker(queues(), _BROKER))
 
     async def _lock(
-        self, by_broker: dict[str, list[MessageQueue]]
+        self, queues: dict[str, list[MessageQueue]]
     ) -> tuple[set[MessageQueue], set[MessageQueue]]:
         locked: set[MessageQueue] = set()
         refused: set[MessageQueue] = set()
@@ -101,7 +103,7 @@ class QueueLocks:
                     refused.add(queue)
 
         async with trio.open_nursery() as nursery:
-            for broker_name, wanted in by_broker.items():
+            for broker_name, wanted in queues.items():
                 nursery.start_soon(ask, broker_name, wanted)
         return locked, refused
 
@@ -109,7 +111,7 @@ class QueueLocks:
         """Release locks; a broker that does not answer keeps them until they expire."""
         async with self._one_at_a_time:
             given = [queue for queue in queues if self.held.pop(queue, None) is not None]
-            await for_each_broker(_by_broker(given), self._unlock, bound=LOCK_TIMEOUT)
+            await for_each_broker(by_broker(given, _BROKER), self._unlock, bound=LOCK_TIMEOUT)
 
     async def _unlock(self, broker_name: str, some: list[MessageQueue]) -> None:
         try:
@@ -125,10 +127,3 @@ class QueueLocks:
     def forget(self, queue: MessageQueue) -> None:
         """Let a lock expire at the broker."""
         self.held.pop(queue, None)
-
-
-def _by_broker(queues: Iterable[MessageQueue]) -> dict[str, list[MessageQueue]]:
-    grouped: defaultdict[str, list[MessageQueue]] = defaultdict(list)
-    for queue in queues:
-        grouped[queue.broker_name].append(queue)
-    return grouped

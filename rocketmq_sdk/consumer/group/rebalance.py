@@ -15,13 +15,12 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections import defaultdict
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 from rocketmq_sdk.client.api.members import consumer_ids
-from rocketmq_sdk.client.side_by_side import first_answer, for_each_broker
+from rocketmq_sdk.client.side_by_side import by_broker, first_answer, for_each_broker
 from rocketmq_sdk.clock import elapsed, suspended
 from rocketmq_sdk.consumer.assign.difference import difference, wanted_queues
 from rocketmq_sdk.consumer.config import shared_limits
@@ -183,10 +182,8 @@ class Rebalancer:
 
         Waits for no answer, and at most `COMMIT_BOUND` seconds for a connection.
         """
-        by_broker: defaultdict[str, list[OwnedQueue]] = defaultdict(list)
-        for owned in self.owned.values():
-            by_broker[owned.queue.broker_name].append(owned)
-        await for_each_broker(by_broker, self._commit_to, bound=COMMIT_BOUND)
+        owned = by_broker(self.owned.values(), lambda each: each.queue.broker_name)
+        await for_each_broker(owned, self._commit_to, bound=COMMIT_BOUND)
 
     async def _commit_to(self, _broker_name: str, some: list[OwnedQueue]) -> None:
         for owned in some:
@@ -405,9 +402,6 @@ class Rebalancer:
         self, queues: Iterable[MessageQueue], nursery: trio.Nursery, unreachable: set[str]
     ) -> bool:
         """Take queues, of all brokers side by side; False when one was not taken."""
-        by_broker: defaultdict[str, list[MessageQueue]] = defaultdict(list)
-        for queue in queues:
-            by_broker[queue.broker_name].append(queue)
         complete = True
 
         async def acquire(_broker_name: str, some: list[MessageQueue]) -> None:
@@ -415,7 +409,8 @@ class Rebalancer:
             for queue in some:
                 complete &= await self._acquire(queue, nursery, unreachable)
 
-        await for_each_broker(by_broker, acquire, bound=math.inf)
+        wanted = by_broker(queues, lambda queue: queue.broker_name)
+        await for_each_broker(wanted, acquire, bound=math.inf)
         return complete
 
     async def _acquire(
