@@ -306,9 +306,8 @@ class LitePullConfig(QueueConfig):
     With `auto_commit`, messages that are done are committed every
     `auto_commit_interval`. With `auto_done`, the messages of a poll are done when the
     task that polled them polls again; otherwise each is done when the program says so.
-    `poll_timeout` is how long a poll waits for a message by
-    default. `pull_batch_size` is how many messages a pull asks for and, by default, a
-    poll returns.
+    `poll_timeout` is how long a poll waits for a message by default. `pull_batch_size`
+    is how many messages a pull asks for and, by default, a poll returns.
     """
 
     auto_commit: bool = True

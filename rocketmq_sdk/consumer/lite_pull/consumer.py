@@ -279,9 +279,8 @@ class LitePullConsumer(QueueQueries, RunsOnce):
     async def group_lag(self) -> dict[MessageQueue, int]:
         """How many messages the whole group has not committed yet, by queue.
 
-        Of all queues of the subscribed topics, whoever owns
-        them; the masters are asked. Raises the error of a broker that cannot be asked,
-        and `ClosedError`.
+        Of all queues of the subscribed topics, whoever owns them; the masters are
+        asked. Raises the error of a broker that cannot be asked, and `ClosedError`.
         """
         self._check_running()
         return await self._member.group_lag()

@@ -22,11 +22,22 @@ from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
 from support.consuming import received, stored
 
 if TYPE_CHECKING:
+    from rocketmq_sdk.consumer.listener import Listener
+    from rocketmq_sdk.consumer.push.listener_service import GiveBack
     from rocketmq_sdk.model.message import ReceivedMessage
 
 
 async def taken_back(_message: ReceivedMessage, _delay_level: int) -> bool:
     return True
+
+
+def service_of(
+    listener: Listener, give_back: GiveBack = taken_back, **options: int
+) -> ConcurrentService:
+    settings = {"batch": 1, "concurrency": 1, "consume_timeout": 900, **options}
+    return ConcurrentService(
+        listener, group="g", give_back=give_back, most_retries=lambda: 16, **settings
+    )
 
 
 def queues(number: int) -> list[ProcessQueue]:
@@ -65,14 +76,8 @@ async def test_no_message_is_forgotten_and_no_worker_sleeps_while_there_is_work(
         await trio.sleep(chance.choice([0, 0.5]))
         return chance.random() < 0.7
 
-    service = ConcurrentService(
-        single if batch == 1 else several,
-        group="g",
-        batch=batch,
-        concurrency=concurrency,
-        consume_timeout=900,
-        give_back=give_back,
-        most_retries=lambda: 16,
+    service = service_of(
+        single if batch == 1 else several, batch=batch, concurrency=concurrency, give_back=give_back
     )
     caches = queues(3)
     with trio.fail_after(20_000):
@@ -103,15 +108,7 @@ async def test_queues_take_turns(autojump_clock: MockClock) -> None:
     async def listener(message: ReceivedMessage) -> None:
         order.append(message.queue_id)
 
-    service = ConcurrentService(
-        listener,
-        group="g",
-        batch=1,
-        concurrency=1,
-        consume_timeout=900,
-        give_back=taken_back,
-        most_retries=lambda: 16,
-    )
+    service = service_of(listener)
     caches = queues(3)
     for cache in caches:
         fill(cache, 5)
@@ -133,15 +130,7 @@ async def test_a_listener_that_never_waits_lets_others_run(autojump_clock: MockC
         nonlocal consumed
         consumed += 1
 
-    service = ConcurrentService(
-        listener,
-        group="g",
-        batch=1,
-        concurrency=4,
-        consume_timeout=900,
-        give_back=taken_back,
-        most_retries=lambda: 16,
-    )
+    service = service_of(listener, concurrency=4)
     (cache,) = queues(1)
     fill(cache, 500)
     service.add(cache)
@@ -168,15 +157,7 @@ async def test_a_withdrawn_queue_is_finished_but_not_continued(autojump_clock: M
     async def not_taken_back(_message: ReceivedMessage, _delay_level: int) -> bool:
         return False
 
-    service = ConcurrentService(
-        listener,
-        group="g",
-        batch=1,
-        concurrency=2,
-        consume_timeout=900,
-        give_back=not_taken_back,
-        most_retries=lambda: 16,
-    )
+    service = service_of(listener, concurrency=2, give_back=not_taken_back)
     (cache,) = queues(1)
     fill(cache, 10)
     service.add(cache)
@@ -207,15 +188,7 @@ async def test_an_interrupted_message_is_not_sent_back_even_by_a_worker_that_tim
         returned.append(message.offset)
         return True
 
-    service = ConcurrentService(
-        listener,
-        group="g",
-        batch=1,
-        concurrency=1,
-        consume_timeout=5,
-        give_back=give_back,
-        most_retries=lambda: 16,
-    )
+    service = service_of(listener, consume_timeout=5, give_back=give_back)
     (cache,) = queues(1)
     fill(cache, 2)
     service.add(cache)
@@ -246,15 +219,7 @@ async def test_what_fails_on_a_withdrawn_queue_does_not_go_to_the_listener_again
     async def not_taken_back(_message: ReceivedMessage, _delay_level: int) -> bool:
         return False
 
-    service = ConcurrentService(
-        listener,
-        group="g",
-        batch=1,
-        concurrency=4,
-        consume_timeout=900,
-        give_back=not_taken_back,
-        most_retries=lambda: 16,
-    )
+    service = service_of(listener, concurrency=4, give_back=not_taken_back)
     (cache,) = queues(1)
     fill(cache, 2)
     service.add(cache)
@@ -288,15 +253,7 @@ async def test_popped_messages_that_expire_while_all_workers_are_busy_are_passed
         )
         return message
 
-    service = ConcurrentService(
-        listener,
-        group="g",
-        batch=1,
-        concurrency=1,
-        consume_timeout=900,
-        give_back=taken_back,
-        most_retries=lambda: 16,
-    )
+    service = service_of(listener)
     busy, short = (
         PoppedQueue(MessageQueue("T", "b", queue_id), lambda _message: None)
         for queue_id in range(2)
@@ -332,15 +289,7 @@ async def test_a_cancellation_that_comes_with_the_answer_to_a_send_back_hits_no_
         await trio.sleep(0.1)
         calls.append(message.offset)
 
-    service = ConcurrentService(
-        listener,
-        group="g",
-        batch=1,
-        concurrency=1,
-        consume_timeout=900,
-        give_back=give_back,
-        most_retries=lambda: 16,
-    )
+    service = service_of(listener, give_back=give_back)
     leaving, staying = queues(2)
     async with trio.open_nursery() as nursery:
         service.start(nursery)
