@@ -163,7 +163,8 @@ class FaultyDevice:
                     inode.pages[page][:inside].ljust(length, b"\0") if inside > 0 else None,
                     number,
                 )
-            self.release(inode, {page for page in inode.charged if page * length >= size})
+        # Space taken behind the end is given back too, as ext4 and XFS do.
+        self.release(inode, {page for page in inode.charged if page * length >= size})
         inode.size = size
         inode.sizes.append(size)
         inode.modified_ms = self._now_ms()

@@ -11,6 +11,7 @@ import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.errors import ConnectError
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.protocol.bodies.members import ConsumerData, HeartbeatData
 from rocketmq_sdk.protocol.command import Command
@@ -22,6 +23,7 @@ from rocketmq_sdk.protocol.headers.send import (
 )
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.protocol.subscription import SubscriptionData, build_subscription
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -152,11 +154,32 @@ class Peer:
         return await self.ask(Command.request(RequestCode.CONSUMER_SEND_MSG_BACK, header))
 
 
+class PeerOfMortal(Peer):
+    """A client of a broker that dies with its file system: no answer comes after the
+    death, whatever the broker's code would still say.
+    """
+
+    def __init__(self, files: FaultyFileSystem) -> None:
+        super().__init__()
+        self.files = files
+
+    async def ask(self, request: Command | int, timeout: float = 60.0, **ext: Any) -> Command:
+        answer = await super().ask(request, timeout, **ext)
+        if self.files.dead:
+            raise ConnectError("the broker is dead", outcome_unknown=True)
+        return answer
+
+
 async def connect(
-    broker: EmbeddedBroker, nursery: trio.Nursery, *, namesrv: bool = False, **options: Any
+    broker: EmbeddedBroker,
+    nursery: trio.Nursery,
+    *,
+    namesrv: bool = False,
+    peer: Peer | None = None,
+    **options: Any,
 ) -> Peer:
     """Another connection to an open broker, or to its name server."""
-    peer = Peer()
+    peer = peer or Peer()
     peer.channel = await broker.open_channel(
         None if namesrv else broker.core.address(), peer.handle, nursery, **options
     )
@@ -188,7 +211,10 @@ class BrokerOnFiles(EmbeddedBroker):
 
 @asynccontextmanager
 async def open_on(files: FileSystem, **settings: Any) -> AsyncIterator[tuple[EmbeddedBroker, Peer]]:
-    """A broker in a given file system and one connection to it."""
+    """A broker in a given file system and one connection to it, which is deaf once the
+    file system is dead.
+    """
+    peer = PeerOfMortal(files) if isinstance(files, FaultyFileSystem) else None
     async with BrokerOnFiles(files, **settings) as broker, trio.open_nursery() as nursery:
-        yield broker, await connect(broker, nursery)
+        yield broker, await connect(broker, nursery, peer=peer)
         nursery.cancel_scope.cancel()

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import Peer, open_on, send_request
 from support.popping import Popper
-from support.seeded import seed_everything
+from support.seeded import VirtualClock
 from support.transactions import (
     COMMIT,
     ROLLBACK,
@@ -168,7 +167,6 @@ async def run_broker_seed(seed: int) -> int:
     """One run of several lives; gives the number of deaths. Raises `AssertionError` for
     what went wrong.
     """
-    seed_everything(seed)
     generator = Random(seed)
     power_cuts = generator.random() < 0.7
     settings: dict[str, Any] = {
@@ -191,7 +189,7 @@ async def run_broker_seed(seed: int) -> int:
     files = FaultyFileSystem(
         seed, page_size=generator.choice([512, 4096]), blocking=generator.random() < 0.7
     )
-    clock, story = TrioClock(), Story(generator)
+    clock, story = VirtualClock(), Story(generator)
     deaths = 0
     for _ in range(generator.choice([1, 2, 3])):
         files.cut_at = files.operations + generator.choice(

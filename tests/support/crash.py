@@ -30,7 +30,7 @@ from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
-from support.seeded import seed_everything
+from support.seeded import VirtualClock
 from support.store import STORE_HOST, message
 
 if TYPE_CHECKING:
@@ -43,22 +43,6 @@ READ = ("*", "commitlog/*", "consumequeue/*", "index/*", "checkpoint", "cleanSto
 SPACE = 1 << 40
 SYNC_FAILURES = 0.1
 """How many lives see a sync fail."""
-EPOCH_MS = 1_700_000_000_000
-
-
-class VirtualClock:
-    """Time of the loop from a fixed epoch on, so that a seed gives the same bytes each
-    time.
-    """
-
-    def __init__(self) -> None:
-        self._start = trio.current_time()
-
-    def now_ms(self) -> int:
-        return EPOCH_MS + int((trio.current_time() - self._start) * 1000)
-
-    def monotonic(self) -> float:
-        return trio.current_time()
 
 
 class Wanted:
@@ -526,7 +510,6 @@ async def run_seed(seed: int) -> int:
     """One run of several lives; gives the number of crashes. Raises `AssertionError`
     for what the store got wrong.
     """
-    seed_everything(seed)
     generator = Random(seed)
     config = make_config(generator)
     files = FaultyFileSystem(

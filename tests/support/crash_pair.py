@@ -35,7 +35,6 @@ from support.crash import (
     TOPICS,
     Key,
     Life,
-    VirtualClock,
     Wanted,
     check,
     lost_only_properties,
@@ -43,7 +42,7 @@ from support.crash import (
     read_all,
 )
 from support.replication import ADDRESS, log_of, open_master, open_slave
-from support.seeded import seed_everything
+from support.seeded import VirtualClock
 from support.store import message
 
 if TYPE_CHECKING:
@@ -299,7 +298,6 @@ async def run_pair_seed(seed: int) -> int:
     """One run of several lives; gives the number of deaths. Raises `AssertionError` for
     what went wrong.
     """
-    seed_everything(seed)
     pair = Pair(seed)
     for number in range(pair.generator.choice([1, 2, 2, 3])):
         pair._arm()

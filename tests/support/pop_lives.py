@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import Peer, open_on, send_request
 from support.popping import Popper
-from support.seeded import seed_everything
+from support.seeded import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -152,7 +151,6 @@ async def run_seed(seed: int, *, power_cut: bool, merge: bool) -> int:
     a run is the same each time.
     """
     generator = Random(seed)
-    seed_everything(seed)
     story = Story(generator, strict=not merge)
     settings: dict[str, Any] = {
         "flush_disk_type": "SYNC_FLUSH"
@@ -165,7 +163,7 @@ async def run_seed(seed: int, *, power_cut: bool, merge: bool) -> int:
         "enable_retry_topic_v2": generator.random() < 0.3,
     }
     files = FaultyFileSystem(seed, page_size=512, blocking=generator.random() < 0.7)
-    clock = TrioClock()  # the wall goes on while brokers come and go
+    clock = VirtualClock()  # the wall goes on while brokers come and go
     story.clock_ms = clock.now_ms
     deaths = 0
     for life in range(generator.choice([2, 3])):

@@ -27,8 +27,8 @@ from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
-from support.crash import VirtualClock, forgot_log
-from support.seeded import seed_everything
+from support.crash import forgot_log
+from support.seeded import VirtualClock
 from support.store import STORE_HOST, message
 
 TOPIC = "TopicA"
@@ -171,7 +171,6 @@ async def run_timer_seed(seed: int) -> int:
     """One run of several lives; gives the number of crashes. Raises `AssertionError`
     for what came too early, not at all, or from nowhere.
     """
-    seed_everything(seed)
     generator = Random(seed)
     config = make_config(generator)
     files = FaultyFileSystem(

@@ -9,14 +9,14 @@ import argparse
 import logging
 import sys
 import time
+from functools import partial
 from typing import TYPE_CHECKING
-
-import trio
-import trio.testing
 
 from support.broker_crash import run_broker_seed
 from support.crash import run_seed
 from support.crash_pair import run_pair_seed
+from support.pop_lives import run_seed as run_pop_seed
+from support.seeded import run_alone
 from support.timer_crash import run_timer_seed
 
 if TYPE_CHECKING:
@@ -27,17 +27,19 @@ RUNS: dict[str, Callable[[int], Awaitable[int]]] = {
     "pairs": run_pair_seed,
     "timers": run_timer_seed,
     "brokers": run_broker_seed,
+    "pops-killed": partial(run_pop_seed, power_cut=False, merge=False),
+    "pops": partial(run_pop_seed, power_cut=True, merge=False),
+    "pops-merged-killed": partial(run_pop_seed, power_cut=False, merge=True),
+    "pops-merged": partial(run_pop_seed, power_cut=True, merge=True),
 }
 
 
-async def _run(
-    first: int, points: int, stop_at: int, run_one: Callable[[int], Awaitable[int]]
-) -> int:
+def _run(first: int, points: int, stop_at: int, run_one: Callable[[int], Awaitable[int]]) -> int:
     failed = crashes = 0
     began = time.perf_counter()
     for seed in range(first, first + points):
         try:
-            crashes += await run_one(seed)
+            crashes += run_alone(run_one, seed)
         except Exception as error:  # noqa: BLE001 - every point counts, whatever it ends with
             failed += 1
             print(f"seed {seed}: {type(error).__name__}: {str(error)[:300]}", flush=True)
@@ -67,10 +69,7 @@ def main() -> int:
     parser.add_argument("--of", choices=RUNS, default="stores", help="what to crash")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    clock = trio.testing.MockClock(autojump_threshold=0)
-    return trio.run(
-        _run, options.first, options.points, options.stop_at, RUNS[options.of], clock=clock
-    )
+    return _run(options.first, options.points, options.stop_at, RUNS[options.of])
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +16,7 @@ from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import open_on
 from support.pop_lives import run_seed
 from support.popping import Popper, make_topic
+from support.seeded import run_seeds
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -25,28 +27,23 @@ KINDS = {
     "kill-merged": (False, True),
     "power-cut-merged": (True, True),
 }
+PARTS = [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 4))]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("part", range(4))
-async def test_a_death_loses_nothing_and_hands_out_nothing_early(
-    kind: str, part: int, autojump_clock: MockClock
-) -> None:
+@pytest.mark.parametrize("part", PARTS)
+def test_a_death_loses_nothing_and_hands_out_nothing_early(kind: str, part: int) -> None:
     power_cut, merge = KINDS[kind]
-    deaths = 0
-    for seed in range(1000 * part, 1000 * part + 2):
-        try:
-            deaths += await run_seed(seed, power_cut=power_cut, merge=merge)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
-    assert deaths >= 1
+    run = partial(run_seed, power_cut=power_cut, merge=merge)
+    assert run_seeds(run, range(1000 * part, 1000 * part + 2)) >= 1
 
 
+@pytest.mark.parametrize("part", PARTS)
 async def test_nothing_leaves_before_its_checkpoint_is_safe_though_the_one_of_the_next_queue_fails(
-    autojump_clock: MockClock,
+    part: int, autojump_clock: MockClock
 ) -> None:
     answered = refused = 0
-    for step in range(1, 31):
+    for step in range(1 + part, 31, 4):
         files = FaultyFileSystem(step, page_size=512)
         clock = TrioClock()
         popped: set[bytes] = set()

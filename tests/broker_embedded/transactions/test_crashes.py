@@ -53,6 +53,8 @@ SETTINGS = {
     "mapped_file_size_commit_log": 16 * 1024,
     "transaction_check_max": 3,
 }
+PARTS = [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 4))]
+"""Each quarter of the operations has every fourth."""
 
 
 class Story:
@@ -166,7 +168,7 @@ async def operations_of(settings: dict[str, object]) -> int:
     return files.operations
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("flush", list(FlushDiskType))
 async def test_a_kill_in_any_write(
     flush: FlushDiskType, part: int, autojump_clock: MockClock
@@ -187,7 +189,7 @@ async def test_a_kill_in_any_write(
     assert deaths >= total // 5
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", PARTS)
 async def test_a_power_cut_in_any_write(part: int, autojump_clock: MockClock) -> None:
     settings = {**SETTINGS, "flush_disk_type": FlushDiskType.SYNC_FLUSH}
     total = await operations_of(settings)

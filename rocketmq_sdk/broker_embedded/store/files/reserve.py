@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.errors import StoreError, StoreFullError
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem, StoreFile
 
 _log = logging.getLogger(__name__)
 PATH: Final = "reserve"
@@ -53,6 +53,26 @@ def _give_back(files: FileSystem, wanted: int) -> bool:
     return True
 
 
+def _extend(file: StoreFile, size: int, wanted: int) -> None:
+    """Take space up to a size at once, or by halves what there is of it.
+
+    Raises `StoreFullError` when that is less, and `StoreError`.
+    """
+    length = wanted - size
+    while size < wanted:
+        try:
+            file.allocate(size, length)
+        except StoreFullError:
+            file.truncate(size)  # a part may have been allocated
+            length = length // 2 // _STEP * _STEP
+            if not length:
+                raise
+        else:
+            size += length
+            file.truncate(size)
+            length = min(length, wanted - size)
+
+
 class SpaceReserve:
     """The reserve of one store."""
 
@@ -86,11 +106,7 @@ class SpaceReserve:
             exists = self._files.exists(PATH)
             file = self._files.open(PATH) if exists else self._files.create(PATH, 0)
             try:
-                size = file.size() if exists else 0
-                while size < wanted:
-                    file.allocate(size, _STEP)
-                    size += _STEP
-                    file.truncate(size)
+                _extend(file, file.size() if exists else 0, wanted)
             finally:
                 file.close()
         except StoreFullError as error:

@@ -19,12 +19,14 @@ from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_device import PowerCutError
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.crash import run_seed
+from support.seeded import run_alone, run_seeds
 from support.store import bodies, message, open_store, small_config
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import Mailbox
 
 POINTS = 1000
+QUICK = 200
 SLICE = 100
 
 
@@ -36,22 +38,22 @@ SLICE = 100
         pytest.param(107_137, id="the first log file's sync failed and it was used all the same"),
     ],
 )
-async def test_points_that_once_failed(seed: int, autojump_clock: object) -> None:
-    await run_seed(seed)
+def test_points_that_once_failed(seed: int) -> None:
+    run_alone(run_seed, seed)
 
 
-@pytest.mark.parametrize("first", range(0, POINTS, SLICE))
-async def test_crash_points(first: int, autojump_clock: trio.testing.MockClock) -> None:
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=[] if first < QUICK else pytest.mark.slow)
+        for first in range(0, POINTS, SLICE)
+    ],
+)
+def test_crash_points(first: int) -> None:
     """Append, roll, flush, configuration, deletion, recovery, second crash: nothing
     acknowledged is lost, nothing else appears.
     """
-    crashes = 0
-    for seed in range(first, first + SLICE):
-        try:
-            crashes += await run_seed(seed)
-        except AssertionError as error:
-            raise AssertionError(f"seed {seed}: {error}") from error
-    assert crashes > SLICE
+    assert run_seeds(run_seed, range(first, first + SLICE)) > SLICE
 
 
 class Impatient(SyncThread):
@@ -78,21 +80,13 @@ class Generous(LogFlusher):
     ("target", "mistake"),
     [("log_flusher.SyncThread", Impatient), ("message_store.LogFlusher", Generous)],
 )
-async def test_the_points_find_mistakes_between_the_sync_thread_and_the_loop(
-    target: str,
-    mistake: type,
-    monkeypatch: pytest.MonkeyPatch,
-    autojump_clock: trio.testing.MockClock,
+def test_the_points_find_mistakes_between_the_sync_thread_and_the_loop(
+    target: str, mistake: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room = "flush." if target.startswith("log_flusher") else ""
     monkeypatch.setattr(f"rocketmq_sdk.broker_embedded.store.{room}{target}", mistake)
-
-    async def points() -> None:
-        for seed in range(300):
-            await run_seed(seed)
-
     with pytest.raises(AssertionError, match=r"^lost "):
-        await points()
+        run_seeds(run_seed, range(300))
 
 
 def test_only_what_was_synced_is_certain() -> None:
