@@ -335,6 +335,7 @@ class EmbeddedBroker(RunsOnce):
             config=self._namesrv_config,
             address=self.namesrv_address,
             kv_file=ConfigFile(store.files, "kvConfig.json"),
+            memory=self.core.memory,
             own_address=dialled_address(lambda: ports.port, ports.own_address),
         )
         self._files_of_settings.attach_namesrv(self.namesrv.config, store.files)
@@ -357,7 +358,9 @@ class EmbeddedBroker(RunsOnce):
 
     def _make_servers(self) -> None:
         store, rows, slave = self.core.store, self.requests, self.config.is_slave
-        handlers = handlers_of(rows, slave=slave, answers=self.core.unwritten)
+        handlers = handlers_of(
+            rows, slave=slave, answers=self.core.unwritten, memory=self.core.memory
+        )
         self.core.unwritten.after.append(self.parts.registration.service.waiting)
         self._dispatcher = Dispatcher(handlers, REFUSED_REMARKS)
         of_vip = Dispatcher(

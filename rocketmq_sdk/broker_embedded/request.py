@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.protocol.body import Body
     from rocketmq_sdk.protocol.header import Header
+    from rocketmq_sdk.remoting.budget import MemoryBudget
     from rocketmq_sdk.remoting.channel import Channel, Handler
 
     Answer = Command | Callable[[], Awaitable[Command | None]] | None
@@ -58,8 +59,16 @@ WHOLE_FRAME: Final = 1 << 31
 """For messages: `maxMessageSize` is their limit."""
 _TOLERATED: Final = 64 * KIBIBYTE
 """Most bytes of a body that is not strict JSON; the tolerant reader takes long."""
-_AT_ONCE: Final = 32 * KIBIBYTE
-"""Bytes of a body that is decoded on the loop; larger ones are decoded in a thread."""
+AT_ONCE: Final = 32 * KIBIBYTE
+"""Bytes of a body that is decoded on the loop; larger ones, and those that inflate, are
+decoded in a thread.
+"""
+_OBJECT: Final = 72
+"""Bytes that a list, an object or an entry of one takes when it is decoded, at most,
+beside its text.
+"""
+_OF_INFLATED: Final = 8
+"""How many times its bytes an inflated body takes when it is decoded, at most."""
 
 BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 
@@ -142,6 +151,10 @@ class Request(NamedTuple):
     connection: bool = False
     read_body: Callable[[Command, Any], object] | None = None
     """Decodes the body, given command and header, where its class alone does not."""
+    unpacked: Callable[[Command], int] | None = None
+    """Most bytes that a compressed body may inflate to; 0 when it is small enough to be
+    decoded on the loop.
+    """
     body_limit: int = BODY
     """Most bytes of the body."""
     asked: Asked = Asked.ANY
@@ -164,12 +177,39 @@ class Refusal(NamedTuple):
         return f" request type {int(self.code)} not supported: {self.code.name} {self.reason}"
 
 
-def handler_of(row: Request, answers: Answers, one_at_a_time: trio.CapacityLimiter) -> Handler:
-    """The handler of a row: admits and decodes what the row names, then serves.
+class _Decoding:
+    """Large bodies are decoded one at a time.
 
-    Large bodies are decoded one at a time: their objects take many times their bytes.
+    Their objects take many times their bytes, and count against the memory of
+    connections meanwhile.
     """
-    return _raw(row, answers) if row.raw else _decoded(row, answers, one_at_a_time)
+
+    __slots__ = ("_memory", "_one_at_a_time")
+
+    def __init__(self, memory: MemoryBudget | None) -> None:
+        self._memory = memory
+        self._one_at_a_time = trio.CapacityLimiter(1)
+
+    async def in_thread(
+        self, decode: Callable[[Command], list[object]], command: Command, unpacked: int
+    ) -> list[object]:
+        async with self._one_at_a_time:
+            if self._memory is None:
+                return await trio.to_thread.run_sync(decode, command)
+            size = unpacked * _OF_INFLATED or await trio.to_thread.run_sync(memory_of, command.body)
+            with self._memory.working_on(size):
+                return await trio.to_thread.run_sync(decode, command)
+
+
+def memory_of(body: bytes) -> int:
+    """Bytes of memory that the objects of a JSON text take, at most."""
+    objects = body.count(b",") + body.count(b"[") + body.count(b"{")
+    return len(body) + _OBJECT * objects
+
+
+def handler_of(row: Request, answers: Answers, decoding: _Decoding) -> Handler:
+    """The handler of a row: admits and decodes what the row names, then serves."""
+    return _raw(row, answers) if row.raw else _decoded(row, answers, decoding)
 
 
 def _raw(row: Request, answers: Answers) -> Handler:
@@ -204,9 +244,9 @@ def _raw(row: Request, answers: Answers) -> Handler:
     return admitted
 
 
-def _decoded(row: Request, answers: Answers, one_at_a_time: trio.CapacityLimiter) -> Handler:
+def _decoded(row: Request, answers: Answers, decoding: _Decoding) -> Handler:
     serve, header, body, read = row.serve, row.header, row.body, row.read_body
-    most, connection = row.body_limit, row.connection
+    most, connection, unpacked = row.body_limit, row.connection, row.unpacked
 
     def arguments(command: Command) -> list[object]:
         decoded: list[object] = []
@@ -225,17 +265,17 @@ def _decoded(row: Request, answers: Answers, one_at_a_time: trio.CapacityLimiter
         size = len(command.body)
         if size > most:
             check_body_size(command, most)
-        if size > _AT_ONCE and (body is not None or read is not None):
-            return lambda: later(channel, command)
+        inflated = unpacked(command) if unpacked is not None else 0
+        if (size > AT_ONCE or inflated) and (body is not None or read is not None):
+            return lambda: later(channel, command, inflated)
         return serve_decoded(channel, command, arguments(command))
 
     def serve_decoded(channel: Channel, command: Command, decoded: list[object]) -> Answer:
         answer = serve(channel, command, *decoded) if connection else serve(*decoded)
         return answers.hold(answer) if answers.touched else answer
 
-    async def later(channel: Channel, command: Command) -> Command | None:
-        async with one_at_a_time:
-            decoded = await trio.to_thread.run_sync(arguments, command)
+    async def later(channel: Channel, command: Command, inflated: int) -> Command | None:
+        decoded = await decoding.in_thread(arguments, command, inflated)
         answer = serve_decoded(channel, command, decoded)
         return answer if answer is None or isinstance(answer, Command) else await answer()
 
@@ -243,18 +283,23 @@ def _decoded(row: Request, answers: Answers, one_at_a_time: trio.CapacityLimiter
 
 
 def handlers_of(
-    rows: Iterable[Request], *, slave: bool = False, answers: Answers | None = None
+    rows: Iterable[Request],
+    *,
+    slave: bool = False,
+    answers: Answers | None = None,
+    memory: MemoryBudget | None = None,
 ) -> dict[int, Handler]:
     """The handlers of all rows by code, for a master or for a slave.
 
-    `answers` holds back those that depend on what is not written yet.
+    `answers` holds back those that depend on what is not written yet; `memory` counts
+    what large bodies take while they are decoded.
     """
     held = _NothingUnwritten() if answers is None else answers
-    one_at_a_time = trio.CapacityLimiter(1)
+    decoding = _Decoding(memory)
     return {
         int(row.code): _REFUSALS_OF_SLAVES[row.asked]
         if slave and row.asked in _REFUSALS_OF_SLAVES
-        else handler_of(row, held, one_at_a_time)
+        else handler_of(row, held, decoding)
         for row in rows
     }
 

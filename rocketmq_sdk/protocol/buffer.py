@@ -20,6 +20,11 @@ class ReceiveBuffer:
     def __len__(self) -> int:
         return len(self._kept)
 
+    @property
+    def allocated(self) -> int:
+        """Bytes of memory that the kept bytes take; it grows ahead of them."""
+        return self._kept.__alloc__()
+
     def keep(self, data: bytes | memoryview, needed: int) -> None:
         """Keep the beginning of a frame until `needed` bytes are there."""
         self._kept += data

@@ -140,8 +140,8 @@ class Connection:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes kept of a frame that is not complete."""
-        return len(self._buffer)
+        """Memory that keeps a frame that is not complete."""
+        return self._buffer.allocated
 
     def receive_data(self, data: bytes) -> None:
         """Take bytes from the stream; `b""` is its end.

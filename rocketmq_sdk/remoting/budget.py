@@ -17,11 +17,16 @@ from __future__ import annotations
 import heapq
 import logging
 import math
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.remoting.heap import return_memory
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rocketmq_sdk.remoting.channel import Channel
 
 logger = logging.getLogger("rocketmq_sdk.remoting")
@@ -35,6 +40,10 @@ STILL: Final = 10.0
 """
 TELL_EVERY: Final = 1.0
 """Seconds from one warning of a closed connection to the next, at least."""
+RETURN_EVERY: Final = 1.0
+"""Seconds from one return of freed memory to the system to the next, at least."""
+RETURNED: Final = 16
+"""Memory is returned when this part of the limit was freed while room was short."""
 OPEN_COST: Final = 1024
 """What a request without an answer counts beside its body."""
 
@@ -43,11 +52,13 @@ class MemoryBudget:
     """One for all servers of a process; a limit of bytes that may change."""
 
     __slots__ = (
+        "_freed",
         "_greediest",
         "_heavy",
         "_loads",
         "_looked",
         "_lot",
+        "_returned",
         "_told",
         "_untold",
         "closed",
@@ -81,6 +92,9 @@ class MemoryBudget:
         """
         self._looked = 0.0
         """When those that stand still were looked for; there may be thousands."""
+        self._freed = 0
+        """Bytes freed while `tight` since memory was returned to the system."""
+        self._returned = -math.inf
         self._lot = trio.lowlevel.ParkingLot()
         self._told = -math.inf
         self._untold = 0
@@ -96,10 +110,20 @@ class MemoryBudget:
         while self.used > self.limit and self._loads:
             self._close_greediest()
 
+    @contextmanager
+    def working_on(self, size: int) -> Iterator[None]:
+        """Count what the work for a request takes, for the length of the block."""
+        self._use(size)
+        while self.used > self.limit and self._loads:
+            self._close_greediest()
+        try:
+            yield
+        finally:
+            self._use(-size)
+
     def _count(self, channel: Channel, load: int) -> None:
         loads = self._loads
         before = loads.get(channel, 0)
-        self.used += load - before
         if load > ALWAYS_FAIR:
             self._heavy[channel] = None
         elif before > ALWAYS_FAIR:
@@ -108,6 +132,19 @@ class MemoryBudget:
             loads[channel] = load
         else:
             loads.pop(channel, None)
+        self._use(load - before)
+        if self.tight and load:
+            heapq.heappush(self._greediest, (-load, channel.channel_id, channel))
+            if len(self._greediest) > 2 * len(loads) + 64:
+                self._rank()
+
+    def _use(self, more: int) -> None:
+        """Count bytes, and see whether there is room."""
+        self.used += more
+        if more < 0 and self.tight:
+            self._freed -= more
+            if self._freed > self.limit // RETURNED:
+                self._return_memory()
         # Once tight it stays so for an eighth more: those that wait for room, there may
         # be hundreds, are not woken for each byte.
         tight = self.used > (self.limit * 3 // 8 if self.tight else self.limit // 2)
@@ -116,10 +153,12 @@ class MemoryBudget:
             self._rank()
             if not tight:
                 self._lot.unpark_all()
-        elif tight and load:
-            heapq.heappush(self._greediest, (-load, channel.channel_id, channel))
-            if len(self._greediest) > 2 * len(loads) + 64:
-                self._rank()
+
+    def _return_memory(self) -> None:
+        now = trio.current_time()
+        if now >= self._returned + RETURN_EVERY:
+            self._returned, self._freed = now, 0
+            return_memory()
 
     def is_greedy(self, channel: Channel) -> bool:
         """Whether a connection holds more than its share while room is short."""

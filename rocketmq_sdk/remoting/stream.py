@@ -76,6 +76,7 @@ class StreamChannel(CommandChannel):
         "_direct",
         "_drained",
         "_frames",
+        "_half_sent",
         "_handling",
         "_high_water",
         "_idle_writer",
@@ -124,6 +125,7 @@ class StreamChannel(CommandChannel):
         self._brake = False
         self._frames: list[bytes] = []
         self._unsent = 0
+        self._half_sent = 0  # of a piece that stays in memory until all of it has left
         self._direct = can_send_now(stream)
         self._handling = False
         self._arrived = 0
@@ -212,7 +214,7 @@ class StreamChannel(CommandChannel):
             return
         load = 0
         if not self.closed:
-            load = unsent + self._connection.held_bytes + self._open_bytes
+            load = unsent + self._half_sent + self._connection.held_bytes + self._open_bytes
         if load != self._load:
             self._load = load
             budget.weigh(self, load)
@@ -261,6 +263,7 @@ class StreamChannel(CommandChannel):
                     with memoryview(data) as view:
                         while sent < len(data):
                             sent += await self._write_some(view[sent:])
+                del data
         except _BROKEN as error:
             self._connection.send_failed()
             self.abort(f"writing failed: {error or type(error).__name__}")
@@ -288,6 +291,7 @@ class StreamChannel(CommandChannel):
         self._write_began = math.inf
         self._last_write = began
         self._unsent -= sent
+        self._half_sent = self._half_sent + sent if sent < len(data) else 0
         if self._load or self._unsent + STEP < self._weigh_at:
             self._weigh()
         if self._drained is not None:
@@ -324,6 +328,8 @@ class StreamChannel(CommandChannel):
                 if not data:
                     return "the peer closed it"
                 size = min(size * 2, READ_SIZE_MAX) if len(data) == size else READ_SIZE
+                # An idle connection keeps nothing of what it sent last.
+                del data, commands
         except RemoteProtocolError as error:
             # The connection keeps the error. Its traceback has the frame that has the
             # connection: a circle of all that belongs to it, which only a collection

@@ -6,20 +6,27 @@ The rows and the header and body classes say it, one mechanism judges it.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import tracemalloc
+import zlib
+from struct import pack
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.broker_embedded.request import WHOLE_FRAME
+from rocketmq_sdk.broker_embedded.request import WHOLE_FRAME, Request, handlers_of
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import HeaderEncoding
+from rocketmq_sdk.protocol.json.dialect import decode_json
+from rocketmq_sdk.remoting.budget import MemoryBudget
 from support.broker import connect, heartbeat, open_broker, pull_request, send_request, subscription
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from rocketmq_sdk.remoting.channel import Channel
 
 
 async def ask(command: Command, *, name_server: bool = False) -> Command:
@@ -143,6 +150,68 @@ async def test_a_large_body_is_decoded_beside_the_loop_and_served_as_others() ->
         group = broker.parts.members.consumers.group("Large")
         assert group is not None
         assert len(group.subscriptions) == 400
+
+
+async def test_what_a_large_body_takes_counts_while_it_is_decoded() -> None:
+    budget, counted = MemoryBudget(1 << 30), list[int]()
+
+    def read(command: Command, *_header: object) -> object:
+        counted.append(budget.used)
+        return decode_json(command.body)
+
+    row = Request(
+        RequestCode.REGISTER_BROKER,
+        lambda _value: Command.response(),
+        read_body=read,
+        unpacked=lambda command: 100_000 if command.flag else 0,
+    )
+    handler = handlers_of([row], memory=budget)[row.code]
+    channel = cast("Channel", None)
+    data = b"[" + b"{}," * 20_000 + b"{}]"
+
+    async def answer(command: Command) -> Command:
+        later = handler(channel, command)
+        assert later is not None
+        assert not isinstance(later, Command)
+        found = await later()
+        assert found is not None
+        return found
+
+    tracemalloc.start()
+    assert (await answer(Command(row.code, body=data))).code == ResponseCode.SUCCESS
+    took = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert took <= counted[0] <= 2 * took
+    assert budget.used == 0
+    assert (await answer(Command(row.code, flag=1, body=b"[]"))).code == ResponseCode.SUCCESS
+    assert counted[1] == 800_000
+    assert budget.used == 0
+
+
+async def test_a_small_registration_that_inflates_is_decoded_beside_the_loop() -> None:
+    """A bomb of a few KiB costs no turn of the loop, and has a limit of topics."""
+    topics = b"".join(pack(">i", 10) + b"t%05x 1 1" % number for number in range(300_000))
+    data = zlib.compress(pack(">i", 2) + b"{}" + pack(">i", 300_000) + topics)
+    bomb = zlib.compress(bytes(15_000_000))
+    fields = {
+        "brokerName": "a",
+        "brokerAddr": "10.0.0.1:1",
+        "clusterName": "c",
+        "haServerAddr": "10.0.0.1:2",
+        "brokerId": "0",
+        "compressed": "true",
+        "bodyCrc32": "0",
+    }
+    async with open_broker() as (broker, _good), trio.open_nursery() as nursery:
+        peer = await connect(broker, nursery, namesrv=True)
+        for made, named in ((data, "300000 topics"), (bomb, "")):
+            command = Command(RequestCode.REGISTER_BROKER, ext_fields=fields, body=made)
+            command.version = 500
+            refused = await peer.ask(command)
+            assert refused.code != ResponseCode.SUCCESS
+            assert named in (refused.remark or "")
+        assert broker.namesrv.table.queues.topics() != []  # the own broker's
+        nursery.cancel_scope.cancel()
 
 
 async def test_every_row_says_how_large_its_body_may_be() -> None:

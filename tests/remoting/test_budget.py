@@ -6,11 +6,14 @@ from __future__ import annotations
 
 import gc
 import logging
+import subprocess
+import sys
 import weakref
 from contextlib import asynccontextmanager
 from struct import pack
 from typing import TYPE_CHECKING, cast
 
+import pytest
 import trio
 
 from rocketmq_sdk.codes import ResponseCode
@@ -24,8 +27,6 @@ from rocketmq_sdk.transport.memory import MemoryNetwork, MemoryStream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-    import pytest
 
     from rocketmq_sdk.remoting.channel import Channel, Handler
 
@@ -345,3 +346,96 @@ async def test_a_connection_closed_for_a_bad_frame_leaves_no_circle(
             assert gone() is None
         finally:
             gc.enable()
+
+
+async def test_an_idle_connection_keeps_nothing_of_its_last_request(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    bodies: list[bytes] = []
+
+    def keep(_channel: Channel, command: Command) -> Command:
+        bodies.append(command.body)
+        return Command.response()
+
+    async with serving(keep) as (_budget, network):
+        clients = [await connect(network) for _ in range(3)]
+        for client in clients:
+            assert (await client.echo(bytes(MEBIBYTE))).code == ResponseCode.SUCCESS
+        await trio.sleep(1)
+        # The list, the loop variable, the argument.
+        assert [sys.getrefcount(body) for body in bodies] == [3] * 3
+
+
+async def test_a_piece_that_has_half_left_counts_as_a_whole(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with serving(Server().handle) as (budget, network):
+        client = await connect(network)
+        await client.stream.send_all(encode_frame(Command(LARGE)))
+        received = 0
+        while received < MEBIBYTE * 3 // 4:
+            received += len(await client.stream.receive_some(64 * 1024))
+            await trio.sleep(0.1)
+        assert budget.used >= MEBIBYTE
+        while received < MEBIBYTE:
+            received += len(await client.stream.receive_some(64 * 1024))
+        await trio.sleep(0.1)
+        assert budget.used == 0
+
+
+async def test_work_for_a_request_counts_and_the_greediest_make_room(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with serving(Server().handle) as (budget, network), trio.open_nursery() as nursery:
+        greedy = await connect(network)
+        nursery.start_soon(greedy.half_a_frame, 6 * MEBIBYTE)
+        await trio.sleep(5)
+        held = budget.used
+        assert held >= 6 * MEBIBYTE
+        with budget.working_on(4 * MEBIBYTE):
+            assert budget.used == held + 4 * MEBIBYTE
+            assert budget.closed == 0
+            with budget.working_on(8 * MEBIBYTE):
+                assert budget.closed == 1
+        await trio.sleep(1)
+        assert budget.used == 0
+        nursery.cancel_scope.cancel()
+
+
+async def test_freed_memory_is_returned_to_the_system_while_room_is_short(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    returned: list[float] = []
+    monkeypatch.setattr(
+        "rocketmq_sdk.remoting.budget.return_memory", lambda: returned.append(trio.current_time())
+    )
+    budget = MemoryBudget(LIMIT)
+    for _ in range(100):
+        with budget.working_on(LIMIT // 4):
+            await trio.sleep(0.1)
+    assert not returned  # there was room all the time
+    for _ in range(100):
+        with budget.working_on(LIMIT * 3 // 4):
+            await trio.sleep(0.1)
+    assert 9 <= len(returned) <= 11
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc")
+def test_what_is_returned_leaves_the_process() -> None:
+    script = """
+from pathlib import Path
+from rocketmq_sdk.remoting.heap import return_memory
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+blocks = [bytes([1]) * 60_000 for _ in range(1000)]
+del blocks[:-1]
+before = resident()
+return_memory()
+print(before - resident())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert int(done.stdout) > 40_000_000

@@ -3,11 +3,14 @@ directory `tests`.
 
 First the well-behaved client alone, then beside 10,000 idle connections and 1,000 that
 misbehave (unfinished frames, answers that nobody reads, floods of small requests,
-extreme values). It tells the times of both, what memory the broker held, how much of a
-core it took, and by how much this program itself was late: when that is much, the
-machine was busy with something else. Those that misbehave are a process of their own
-that yields to the two others. Exit code 0 when the second p99 is at most twice the
-first and no good call failed.
+extreme values). It tells the times of both, what memory the broker held, and how much
+of a core it took. The well-behaved client is a process of its own that does nothing but
+to call and to look at the clock, by sockets that block: its times are the broker's. It
+tells as well how late a plain sleep of it was: when that is much, the machine was busy
+with something else. Those that misbehave are a third process, which yields to the two
+others. Exit code 0 when the second p99 is at most twice the first, no good call failed,
+and the broker stayed within what it took at first, five quarters of the limit of
+connections, and `EACH` bytes for each connection.
 
 The processes need `ulimit -n 30000`; with fewer descriptors, fewer connections are
 opened.
@@ -16,28 +19,41 @@ opened.
 from __future__ import annotations
 
 import argparse
+import gc
+import json
 import os
 import resource
+import socket
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from random import Random
 from struct import pack
 
+import attrs
 import trio
 
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.frame import encode_frame
 from rocketmq_sdk.remoting.dispatch import Dispatcher
 from rocketmq_sdk.remoting.source import TcpChannelSource
 from support.broker import pull_request, send_request
 from support.extreme_requests import Extremes
-from support.extreme_run import GOOD_TOPIC, Report, rows, well_behaved
+from support.extreme_run import GOOD_GROUP, GOOD_TOPIC, rows
+from support.hostile import resident_bytes
 from support.processes import BrokerProcess, broker_process
 
 KINDS = ("half a frame", "unread answers", "flood", "extremes")
 SECONDS = 15.0
+LIMIT = 256 * 1024 * 1024
+"""`connectionMemoryLimit`."""
+EACH = 16 * 1024
+"""Bytes that a connection takes beside what is counted."""
 
 
 async def misbehave(address: str, kind: str, number: int, requests: Extremes) -> None:
@@ -96,46 +112,125 @@ async def _fill(broker: BrokerProcess) -> None:
 
 
 class Load:
-    """How busy the broker was, and how late this program."""
+    """How busy the broker was, and how large."""
 
     def __init__(self, broker: BrokerProcess) -> None:
         assert broker.process is not None
         self._pid = broker.process.pid
         self._began, self._cpu = trio.current_time(), self._seconds()
-        self._late: list[float] = []
-        self.share = self.late = 0.0
+        self.most = resident_bytes(self._pid)
 
     def _seconds(self) -> float:
         fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    async def watch(self, seconds: float) -> None:
-        """Look for so many seconds."""
-        while trio.current_time() < self._began + seconds:
-            due = trio.current_time() + 0.01
-            await trio.sleep_until(due)
-            self._late.append(trio.current_time() - due)
-        passed = trio.current_time() - self._began
-        self.share = (self._seconds() - self._cpu) / passed
-        self.late = sorted(self._late)[len(self._late) * 99 // 100]
+    async def watch(self) -> None:
+        """Look until cancelled."""
+        while True:
+            self.most = max(self.most, resident_bytes(self._pid))
+            await trio.sleep(0.1)
+
+    @property
+    def share(self) -> float:
+        """Of one core, since the beginning."""
+        return (self._seconds() - self._cpu) / (trio.current_time() - self._began)
+
+
+@attrs.define
+class Measured:
+    """What the well-behaved client saw, and what the broker took meanwhile."""
+
+    times: list[float]
+    late: list[float]
+    failures: list[str]
+    share: float = 0.0
+    most: int = 0
+
+    @property
+    def p99(self) -> float:
+        """Of the calls, in seconds."""
+        return percentile(self.times, 0.99)
 
     def __str__(self) -> str:
         return (
-            f"the broker took {self.share:.0%} of a core, this program was {self.late * 1e3:.1f} "
-            "ms late at p99"
+            f"{len(self.times)} good calls, p50 {percentile(self.times, 0.5) * 1e3:.2f} ms, "
+            f"p99 {self.p99 * 1e3:.2f} ms, slowest {percentile(self.times, 1) * 1e3:.0f} ms; "
+            f"plain sleeps were {percentile(self.late, 0.99) * 1e3:.2f} ms late at p99; "
+            f"the broker took {self.share:.0%} of a core and at most {self.most / 1e6:.0f} MB; "
+            f"{len(self.failures)} failures"
         )
 
 
-async def compare(broker: BrokerProcess, idle: int, bad: int) -> tuple[Report, Report]:
-    """The reports of the well-behaved client alone, and beside the others; tells how
-    busy all were.
-    """
-    alone, beside = Report(), Report()
+def percentile(times: list[float], share: float) -> float:
+    """The time within which this share lies."""
+    ordered = sorted(times)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
+
+
+def measure(address: str, namesrv: str, seconds: float) -> Measured:
+    """Be the well-behaved client for so long: send, pull, commit, ask for the route."""
+    sockets = [socket.create_connection(split_address(place), 30) for place in (address, namesrv)]
+    for each in sockets:
+        each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    seen = Measured([], [], [])
+    ends, number = time.perf_counter() + seconds, 0
+    gc.disable()
+    while time.perf_counter() < ends:
+        for place, command in enumerate(_round(number)):
+            command.opaque = number * 4 + place
+            frame = encode_frame(command)
+            began = time.perf_counter()
+            sockets[place == 3].sendall(frame)
+            answer = _answer(sockets[place == 3])
+            seen.times.append(time.perf_counter() - began)
+            if answer.code != 0 or answer.opaque != command.opaque:
+                seen.failures.append(f"a good call failed: {command} {answer}")
+        number += 1
+        due = time.perf_counter() + 0.01
+        time.sleep(0.01)
+        seen.late.append(time.perf_counter() - due)
+    return seen
+
+
+def _round(number: int) -> tuple[Command, ...]:
+    place = {"consumerGroup": GOOD_GROUP, "topic": GOOD_TOPIC, "queueId": "0"}
+    commit = {**place, "commitOffset": str(number + 1)}
+    return (
+        send_request(GOOD_TOPIC, b"x" * 1000),
+        pull_request(GOOD_TOPIC, number, group=GOOD_GROUP),
+        Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext_fields=commit),
+        Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": GOOD_TOPIC}),
+    )
+
+
+def _answer(connected: socket.socket) -> Command:
+    connection = Connection()
+    while True:
+        data = connected.recv(1 << 20)
+        for command in connection.receive_commands(data):
+            return command
+        if not data:
+            raise ConnectionError("the broker closed a good connection")
+
+
+async def _measured(broker: BrokerProcess, seconds: float) -> Measured:
+    """Have it measured by a process of its own."""
+    command = [sys.executable, "-m", "tools.greedy_clients", "--seconds", str(seconds)]
+    command += ["--measure", broker.address, broker.namesrv]
+    load = Load(broker)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(load.watch)
+        done = await trio.run_process(command, capture_stdout=True)
+        nursery.cancel_scope.cancel()
+    return Measured(**json.loads(done.stdout), share=load.share, most=load.most)
+
+
+async def compare(
+    broker: BrokerProcess, idle: int, bad: int, seconds: float
+) -> tuple[Measured, Measured]:
+    """What the well-behaved client sees alone, and beside the others."""
     await _fill(broker)
-    async with well_behaved(broker, alone):
-        load = Load(broker)
-        await load.watch(SECONDS)
-    print("alone: ", load)
+    alone = await _measured(broker, seconds)
     command = [sys.executable, "-m", "tools.greedy_clients", "--attack", broker.address]
     command += ["--idle", str(idle), "--bad", str(bad)]
     process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
@@ -143,10 +238,7 @@ async def compare(broker: BrokerProcess, idle: int, bad: int) -> tuple[Report, R
     try:
         await process.stdout.receive_some(1)  # all are connected
         await trio.sleep(2)
-        async with well_behaved(broker, beside):
-            load = Load(broker)
-            await load.watch(SECONDS)
-        print("beside the others: ", load)
+        beside = await _measured(broker, seconds)
     finally:
         process.kill()
         with trio.CancelScope(shield=True):
@@ -174,7 +266,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Well-behaved clients beside very many others.")
     parser.add_argument("--idle", type=int, default=10_000)
     parser.add_argument("--bad", type=int, default=1000)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each measurement")
     parser.add_argument("--attack", help="only misbehave, at this address")
+    parser.add_argument("--measure", nargs=2, help="only measure, at broker and name server")
     options = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -182,17 +276,23 @@ def main() -> int:
         os.nice(10)
         trio.run(attack, options.attack, options.idle, options.bad)
         return 0
+    if options.measure:
+        seen = measure(options.measure[0], options.measure[1], options.seconds)
+        print(json.dumps({"times": seen.times, "late": seen.late, "failures": seen.failures}))
+        return 0
     room = max(0, hard - 500 - options.bad)
     # A server takes 10,000 connections by default; the bad and the good need theirs.
     idle = min(options.idle, room, 10_000 - options.bad - 10)
-    with broker_process(connectionMemoryLimit=256 * 1024 * 1024) as broker:
-        alone, beside = trio.run(partial(compare, broker, idle, options.bad))
+    with broker_process(connectionMemoryLimit=LIMIT) as broker:
+        alone, beside = trio.run(partial(compare, broker, idle, options.bad, options.seconds))
+    bound = alone.most + LIMIT * 5 // 4 + EACH * (idle + options.bad)
     print("alone: ", alone)
     print(f"beside {idle} idle and {options.bad} bad connections: ", beside)
-    print(f"the broker logged {len(broker.log)} lines")
+    print(f"{beside.most / 1e6:.0f} MB of {bound / 1e6:.0f}; {len(broker.log)} lines logged")
     for failure in beside.failures[:10]:
         print("FAILED", failure[:500])
-    fine = beside.percentile(0.99) <= 2 * max(alone.percentile(0.99), 0.005)
+    # What is quicker than a millisecond is noise of the machine.
+    fine = beside.p99 <= 2 * max(alone.p99, 0.001) and beside.most <= bound
     return 0 if fine and not beside.failures else 1
 
 

@@ -15,18 +15,27 @@ from rocketmq_sdk.broker_embedded.namesrv.registration import (
     BrokerKey,
     BrokerRegistration,
 )
-from rocketmq_sdk.broker_embedded.request import TABLE, Cost, Request, Writes, refuse
+from rocketmq_sdk.broker_embedded.request import (
+    AT_ONCE,
+    TABLE,
+    Cost,
+    Request,
+    Writes,
+    refuse,
+)
 from rocketmq_sdk.clock import monotonic_ms
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import BrokerError
 from rocketmq_sdk.model.route import join_address, split_address
 from rocketmq_sdk.protocol.bodies.admin import KVTable
 from rocketmq_sdk.protocol.bodies.registration import (
+    INFLATED_MAX,
     GetBrokerMemberGroupResponseBody,
     RegisterBrokerBody,
 )
 from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfigSerializeWrapper
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.header import parse_bool
 from rocketmq_sdk.protocol.headers import registration as headers
 from rocketmq_sdk.protocol.headers import routes as route_headers
 
@@ -69,6 +78,7 @@ class BrokerRequests:
                 RegisterBrokerBody,
                 connection=True,
                 read_body=_registered,
+                unpacked=_inflated_size,
                 body_limit=TABLE,
                 cost=Cost.BODY,
                 writes=Writes.ROUTES,
@@ -221,6 +231,20 @@ class BrokerRequests:
         count = self._table.queues.add_write_permission(header.broker_name)
         answer = route_headers.AddWritePermOfBrokerResponseHeader(add_topic_count=count)
         return Command.response(0, answer)
+
+
+def _inflated_size(command: Command) -> int:
+    """What a compressed registration may inflate to; 0 when it stays small, or is not
+    compressed.
+    """
+    compressed = command.ext_fields.get("compressed")
+    if compressed is None or not parse_bool(compressed):
+        return 0
+    try:
+        small = len(zlib.decompressobj().decompress(command.body, AT_ONCE + 1)) <= AT_ONCE
+    except zlib.error:
+        return 0
+    return 0 if small else INFLATED_MAX
 
 
 def _registered(

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.request import Request
     from rocketmq_sdk.broker_embedded.tables.table_file import TableFile
     from rocketmq_sdk.clock import Clock
+    from rocketmq_sdk.remoting.budget import MemoryBudget
     from rocketmq_sdk.remoting.channel import Channel
 
 
@@ -69,11 +70,13 @@ class NameServer:
         address: str | None = None,
         kv_file: TableFile | None = None,
         own_address: Callable[[Channel], str] | None = None,
+        memory: MemoryBudget | None = None,
     ) -> None:
         """`own_address` gives a peer the address of the broker in this process.
 
         That broker registers as `OWN_BROKER`. `address` is where the name server itself
-        listens on TCP, None where it does not. Raises `StoreCorruptError` when the
+        listens on TCP, None where it does not; `memory` counts what large requests take
+        while they are decoded. Raises `StoreCorruptError` when the
         key-value file cannot be read.
         """
         self.address = address
@@ -93,7 +96,7 @@ class NameServer:
             KeyValueRequests(self.kv),
             SettingRequests(live),
         )
-        self.handler = Dispatcher(handlers_of(self.requests()))
+        self.handler = Dispatcher(handlers_of(self.requests(), memory=memory))
 
     def requests(self) -> tuple[Request, ...]:
         """The rows of all requests that it serves.

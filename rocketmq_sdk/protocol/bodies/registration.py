@@ -18,6 +18,7 @@ from rocketmq_sdk.protocol.bodies.topics import (
 from rocketmq_sdk.protocol.body import Body
 from rocketmq_sdk.protocol.header import Long
 from rocketmq_sdk.protocol.json.dialect import decode_json, encode_json
+from rocketmq_sdk.protocol.limits import MANY
 from rocketmq_sdk.protocol.text import encode_text
 
 
@@ -39,6 +40,7 @@ class GetBrokerMemberGroupResponseBody(Body):
 
 _INT = Struct(">i")
 INFLATED_MAX: Final = 16 * 1024 * 1024
+"""Bytes that a compressed registration may inflate to."""
 _LEVEL: Final = 9
 
 
@@ -74,12 +76,13 @@ class RegisterBrokerBody(Body):
     def decode_compressed(cls, data: bytes, version: int = CLIENT_VERSION) -> RegisterBrokerBody:
         """The registration out of the compressed form that a peer of a version wrote.
 
-        Raises `RemoteProtocolError` when it is broken or inflates to more than 16 MiB.
+        Raises `RemoteProtocolError` when it is broken, inflates to more than 16 MiB or
+        has more topics than `MANY` allows.
         """
         reader = _Chunks(_inflate(data))
         data_version = DataVersion.decode(reader.chunk())
         table: dict[str, TopicConfig] = {}
-        for _ in range(reader.count()):
+        for _ in range(reader.entries()):
             config = TopicConfig.decode_text(str(reader.chunk(), "utf-8", "replace"))
             table[config.topic_name] = config
         filter_servers = decode_json(reader.chunk())
@@ -87,7 +90,7 @@ class RegisterBrokerBody(Body):
             raise FieldError("RegisterBrokerBody: the filter servers are not an array")
         mappings: dict[str, object] = {}
         if version >= VERSION_COMPRESSED_REGISTRATION_MAPPING:
-            for _ in range(reader.count()):
+            for _ in range(reader.entries()):
                 info = decode_json(reader.chunk())
                 if isinstance(info, dict):
                     mappings[str(info.get("topic"))] = info
@@ -131,6 +134,14 @@ class _Chunks:
                 "bytes are left"
             )
         return int(number)
+
+    def entries(self) -> int:
+        number = self.count()
+        if number > MANY.most:
+            raise RemoteProtocolError(
+                f"a compressed registration has {number} topics, the limit is {MANY.most}"
+            )
+        return number
 
     def chunk(self) -> bytes:
         length = self.count()
