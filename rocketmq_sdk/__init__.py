@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         TooManyRequestsError,
         TopicNotFoundError,
         WrongRunError,
+        WrongTypeError,
     )
     from rocketmq_sdk.model.enums import (
         BoundaryType,
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.producer.accumulator import AccumulatedHandle
     from rocketmq_sdk.producer.config import AutoBatch, ProducerConfig
     from rocketmq_sdk.producer.handle import SendHandle
+    from rocketmq_sdk.producer.health import ProducerHealth
     from rocketmq_sdk.producer.producer import Producer
     from rocketmq_sdk.producer.queue_selector import (
         RoundRobin,
@@ -160,6 +162,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "TooManyRequestsError",
         "TopicNotFoundError",
         "WrongRunError",
+        "WrongTypeError",
     ),
     "model.enums": (
         "BoundaryType",
@@ -177,6 +180,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "producer.accumulator": ("AccumulatedHandle",),
     "producer.config": ("AutoBatch", "ProducerConfig"),
     "producer.handle": ("SendHandle",),
+    "producer.health": ("ProducerHealth",),
     "producer.producer": ("Producer",),
     "producer.queue_selector": (
         "RoundRobin",
@@ -237,6 +241,7 @@ __all__ = [
     "PoppedMessage",
     "Producer",
     "ProducerConfig",
+    "ProducerHealth",
     "ProtocolError",
     "PullConsumer",
     "PullResult",
@@ -276,6 +281,7 @@ __all__ = [
     "TransactionResult",
     "TransactionState",
     "WrongRunError",
+    "WrongTypeError",
     "reply_message",
     "select_by_hash",
     "select_by_key",

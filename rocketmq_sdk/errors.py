@@ -38,6 +38,10 @@ class ConfigurationError(RocketMQError, ValueError):
     """
 
 
+class WrongTypeError(ConfigurationError, TypeError):
+    """An argument of a call has a type that it cannot have; nothing was done."""
+
+
 class FilterSyntaxError(ConfigurationError):
     """A SQL92 expression that cannot be used.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Self
 
 import trio
 
@@ -21,16 +21,28 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
+_TOKEN: Final = (
+    "token is trio.lowlevel.current_trio_token(), asked for in that run, and run_sync takes the "
+    "place of run for what is not async"
+)
+
+
 class RunsOnce(ABC):
     """An async context manager whose life is the generator `_run`, entered once.
 
     It may be made anywhere. Entering raises `WrongRunError` outside of trio, and
-    `ClosedError` a second time.
+    `ClosedError` a second time. From then on it works in the `trio.run` that has
+    entered it, and `check_run` refuses all others.
     """
 
     _second_time: ClassVar[str]
     """What to tell somebody who enters it again."""
     _life: AbstractAsyncContextManager[None] | None = None
+    _run_clock: trio.abc.Clock | None = None
+    """The clock of the run that has entered it.
+
+    Each run has its own, and asking for it costs less than for the run's token.
+    """
 
     @abstractmethod
     def _run(self) -> AbstractAsyncContextManager[None]:
@@ -50,6 +62,7 @@ class RunsOnce(ABC):
             )
         if self._life is not None:
             raise ClosedError(self._second_time)
+        self._run_clock = trio.lowlevel.current_clock()
         self._life = self._run()
         await self._life.__aenter__()
         return self
@@ -63,14 +76,31 @@ class RunsOnce(ABC):
         assert self._life is not None
         return await self._life.__aexit__(kind, error, traceback)
 
+    def check_run(self) -> None:
+        """Raise `WrongRunError` unless called in the run that has entered it.
 
-def check_in_trio(call: str) -> None:
-    """Raise `WrongRunError` outside of trio; `call` is what was called."""
-    if not trio.lowlevel.in_trio_run():
-        raise WrongRunError(
-            f"{call}() was called outside of its trio.run. From another thread call "
-            f"trio.from_thread.run_sync({call}, trio_token=token); token is "
-            "trio.lowlevel.current_trio_token(), asked for in that run"
+        Outside of trio too. Does nothing before it is entered.
+        """
+        try:
+            clock = trio.lowlevel.current_clock()
+        except RuntimeError:
+            clock = None
+        if clock is not self._run_clock and self._run_clock is not None:
+            raise self._in_wrong_run(clock)
+
+    def _in_wrong_run(self, clock: trio.abc.Clock | None) -> WrongRunError:
+        """The error for a call from elsewhere; `clock` is that of the caller's run."""
+        kind = type(self).__name__
+        if clock is None:
+            return WrongRunError(
+                f"this {kind} works in the trio.run that has entered it, and the call did not come "
+                "from a task of trio. From a thread use trio.from_thread.run(method, *arguments, "
+                f"trio_token=token); {_TOKEN}"
+            )
+        return WrongRunError(
+            f"this {kind} was entered in another trio.run, and works in that one alone. Make one "
+            "in each trio.run, or hand the call over: await trio.to_thread.run_sync(lambda: "
+            f"trio.from_thread.run(method, *arguments, trio_token=token)); {_TOKEN}"
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from operator import mul
 from typing import Final
 
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 
 RETRY_PREFIX: Final = "%RETRY%"
 DLQ_PREFIX: Final = "%DLQ%"
@@ -111,8 +111,14 @@ def illegal_characters(name: str) -> str:
     return "".join(dict.fromkeys(character for character in name if character not in _LEGAL))
 
 
+def _check_text(what: str, name: str) -> None:
+    if not isinstance(name, str):
+        raise WrongTypeError(f"the {what} is {name!r:.200}; give its name as a text")
+
+
 def topic_problem(topic: str) -> str | None:
     """Why a topic name is not acceptable, or None."""
+    _check_text("topic", topic)
     if not topic or topic.isspace():
         return "the topic is blank"
     if illegal := illegal_characters(topic):
@@ -129,6 +135,7 @@ def topic_problem(topic: str) -> str | None:
 
 def group_problem(group: str) -> str | None:
     """Why a group name is not acceptable, or None."""
+    _check_text("group", group)
     if not group or group.isspace():
         return "the group is blank"
     if len(group) > MAX_GROUP_LENGTH:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,12 +27,15 @@ if TYPE_CHECKING:
 def to_seconds(value: float | timedelta) -> float:
     """Seconds of a number or a `timedelta`.
 
-    Raises `ConfigurationError` when it is neither.
+    Raises `WrongTypeError` when it is neither, `ConfigurationError` for what is no
+    number.
     """
     total = getattr(value, "total_seconds", None)
     if total is not None:
         return float(total())
-    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise WrongTypeError(f"{value!r:.200} is no duration; give seconds or a timedelta")
+    if value != value:
         raise ConfigurationError(f"{value!r} is no duration; give seconds or a timedelta")
     return float(value)
 
@@ -44,8 +47,11 @@ def optional_seconds(value: float | timedelta | None) -> float | None:
 
 def positive(_instance: object, field: attrs.Attribute[float], value: float) -> None:
     """Accept numbers above 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise ConfigurationError(f"{field.name} is {value!r}; it must be above 0")
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not value > 0:
+        raise (ConfigurationError if number else WrongTypeError)(
+            f"{field.name} is {value!r:.200}; it must be above 0"
+        )
 
 
 def positive_or_none(
@@ -79,9 +85,10 @@ def seconds_between(low: float, high: float) -> Validator:
 
 def check_count(name: str, value: object, least: int) -> None:
     """Raise `ConfigurationError` unless a whole number is `least` or more."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigurationError(
-            f"{name} is {value!r}; it must be a whole number of at least {least}"
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or value < least:  # type: ignore[operator]
+        raise (ConfigurationError if whole else WrongTypeError)(
+            f"{name} is {value!r:.200}; it must be a whole number of at least {least}"
         )
 
 
@@ -100,9 +107,10 @@ def between(low: int, high: int, special: int | None = None) -> Validator:
     def check(_instance: object, field: attrs.Attribute[int], value: int) -> None:
         if value == special and special is not None:
             return
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if not whole or not low <= value <= high:
             also = f", or {special}" if special is not None else ""
-            raise ConfigurationError(
+            raise (ConfigurationError if whole else WrongTypeError)(
                 f"{field.name} is {value!r}; it must be a whole number from {low} to {high}{also}"
             )
 
@@ -115,7 +123,7 @@ def between(low: int, high: int, special: int | None = None) -> Validator:
 def boolean(_instance: object, field: attrs.Attribute[bool], value: bool) -> None:
     """Accept True and False."""
     if not isinstance(value, bool):
-        raise ConfigurationError(f"{field.name} is {value!r}; it must be True or False")
+        raise WrongTypeError(f"{field.name} is {value!r:.200}; it must be True or False")
 
 
 def member_of(kind: type[Enum]) -> Validator:
@@ -123,7 +131,9 @@ def member_of(kind: type[Enum]) -> Validator:
 
     def check(_instance: object, field: attrs.Attribute[Any], value: object) -> None:
         if not isinstance(value, kind):
-            raise ConfigurationError(f"{field.name} is {value!r}; give a member of {kind.__name__}")
+            raise WrongTypeError(
+                f"{field.name} is {value!r:.200}; give a member of {kind.__name__}"
+            )
 
     return check
 

@@ -44,6 +44,7 @@ ROOMS = {
     # nothing of its own row.
     "client": [
         ["address_server", "api", "callbacks", "credentials", "hooks", "identity", "namespace"],
+        ["arguments", "troubles"],
         ["brokers", "config", "name_servers", "retry", "side_by_side"],
         ["heartbeat", "queries", "routes"],
         ["runtime"],
@@ -56,7 +57,7 @@ ROOMS = {
         ["outgoing", "targets"],
         ["handle", "message_type"],
         ["hooks", "timekeeper", "trace", "under_way", "waiting_room"],
-        ["accumulator", "send"],
+        ["accumulator", "health", "send"],
         ["engine"],
         ["producer"],
         ["transaction"],

@@ -13,7 +13,7 @@ from rocketmq_sdk.admin.groups import Groups
 from rocketmq_sdk.admin.messages import Messages
 from rocketmq_sdk.admin.topics import Topics
 from rocketmq_sdk.client.config import CLIENT_OPTIONS
-from rocketmq_sdk.client.runtime import Client
+from rocketmq_sdk.client.runtime import Client, check_client
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.lifecycle import RunsOnce
 from rocketmq_sdk.validators import refuse_unknown
@@ -48,6 +48,7 @@ class Admin(RunsOnce):
         refuse_unknown(options, CLIENT_OPTIONS, "Admin")
         if client is not None and (namesrv is not None or options):
             raise ConfigurationError("give either client= or the settings of a client of its own")
+        check_client(client)
         self._owns_client = client is None
         self.client = client if client is not None else Client(namesrv, **options)
         self.cluster = Cluster(self.client)

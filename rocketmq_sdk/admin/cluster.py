@@ -9,6 +9,7 @@ import attrs
 
 from rocketmq_sdk.client.api.admin import broker_config, broker_runtime_info, update_broker_config
 from rocketmq_sdk.client.api.routes import cluster_info
+from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.errors import ConfigurationError, RouteError
 from rocketmq_sdk.model.route import MASTER_ID
 
@@ -39,6 +40,7 @@ class Cluster:
     def __init__(self, client: Client) -> None:
         self._client = client
 
+    @checked
     async def brokers(
         self, *, cluster: str | None = None, timeout: float | None = None
     ) -> list[Broker]:
@@ -58,6 +60,7 @@ class Cluster:
             key=lambda broker: (broker.cluster, broker.name, broker.broker_id),
         )
 
+    @checked
     async def masters(
         self, *, cluster: str | None = None, timeout: float | None = None
     ) -> list[Broker]:
@@ -74,10 +77,12 @@ class Cluster:
             )
         return found
 
+    @checked
     async def runtime_info(self, address: str, *, timeout: float | None = None) -> dict[str, str]:
         """Counters, rates and times of the broker at an address, by Apache's names."""
         return await broker_runtime_info(self._client, address, timeout)
 
+    @checked
     async def settings(self, address: str, *, timeout: float | None = None) -> dict[str, str]:
         """The settings of the broker at an address."""
         lines = (await broker_config(self._client, address, timeout)).splitlines()
@@ -85,6 +90,7 @@ class Cluster:
             line.split("=", 1) for line in lines if "=" in line and not line.startswith("#")
         )
 
+    @checked
     async def change_settings(
         self,
         address: str,

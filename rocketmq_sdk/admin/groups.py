@@ -12,6 +12,7 @@ from rocketmq_sdk.client.api.groups import all_groups, delete_group, update_grou
 from rocketmq_sdk.client.api.offsets import TO_THE_END, clone_offsets, reset_offset
 from rocketmq_sdk.client.api.progress import consume_stats
 from rocketmq_sdk.client.api.routes import topic_route
+from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import BrokerError, ConfigurationError, GroupNotFoundError, RouteError
 from rocketmq_sdk.model.queue import MessageQueue
@@ -59,6 +60,7 @@ class Groups:
         self._namespace = client.namespace
         self._cluster = cluster
 
+    @checked
     async def create(
         self,
         config: SubscriptionGroupConfig | str,
@@ -81,6 +83,7 @@ class Groups:
         for broker in await self._cluster.masters(cluster=cluster, timeout=timeout):
             await update_group(self._client, broker.address, wanted, timeout)
 
+    @checked
     async def delete(
         self,
         group: str,
@@ -99,6 +102,7 @@ class Groups:
                 self._client, broker.address, group, clean_offset=clean_offsets, timeout=timeout
             )
 
+    @checked
     async def config(self, group: str, *, timeout: float | None = None) -> SubscriptionGroupConfig:
         """The settings of a group, at the first master that keeps it.
 
@@ -111,6 +115,7 @@ class Groups:
                 return attrs.evolve(config, group_name=self._namespace.unwrap(name))
         raise self._unknown(group)
 
+    @checked
     async def names(self, *, system: bool = False, timeout: float | None = None) -> list[str]:
         """The groups that any master keeps, sorted; `system` adds those of the brokers.
 
@@ -129,6 +134,7 @@ class Groups:
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"no master keeps a group {group!r}"
         )
 
+    @checked
     async def progress(
         self, group: str, topic: str | None = None, *, timeout: float | None = None
     ) -> Progress:
@@ -163,6 +169,7 @@ class Groups:
             rate,
         )
 
+    @checked
     async def members(self, group: str, *, timeout: float | None = None) -> list[ClientConnection]:
         """The connected clients of a group, each once; empty when nobody is there."""
         group = self._namespace.wrap(group)
@@ -177,6 +184,7 @@ class Groups:
             found |= {connection.client_id or "": connection for connection in told.connection_set}
         return [found[client_id] for client_id in sorted(found)]
 
+    @checked
     async def reset_offsets(
         self,
         group: str,
@@ -227,6 +235,7 @@ class Groups:
             self._namespace.unwrap_queue(queue): offset for queue, offset in sorted(table.items())
         }
 
+    @checked
     async def clone_offsets(
         self,
         source: str,

@@ -11,6 +11,7 @@ from rocketmq_sdk.admin.trace import MessageTrace, trace_of
 from rocketmq_sdk.admin.track import Track, track
 from rocketmq_sdk.client.api.connections import consuming_groups
 from rocketmq_sdk.client.api.queries import KEY, QUERY_MAX
+from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.client.queries import MessageQueries, Moment, address_of
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import NotFoundError, TopicNotFoundError
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 class Messages(MessageQueries):
     """Messages of a cluster."""
 
+    @checked
     async def stored_copies(
         self, topic: str, unique_id: str, *, timeout: float | None = None
     ) -> list[StoredCopy]:
@@ -76,6 +78,7 @@ class Messages(MessageQueries):
             else copy
         )
 
+    @checked
     async def trace(
         self,
         message_id: str,
@@ -111,6 +114,7 @@ class Messages(MessageQueries):
             )
         return attrs.evolve(told, topic=known, copies=copies)
 
+    @checked
     async def track(
         self, message: ReceivedMessage, *, timeout: float | None = None
     ) -> dict[str, Track]:
@@ -120,6 +124,7 @@ class Messages(MessageQueries):
         found = await track(self._client, address, topic, message, timeout)
         return {self._namespace.unwrap(group): verdict for group, verdict in found.items()}
 
+    @checked
     async def traces(
         self,
         key: str,

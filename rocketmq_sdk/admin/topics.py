@@ -15,6 +15,7 @@ from rocketmq_sdk.client.api.routes import (
     topic_route,
 )
 from rocketmq_sdk.client.api.topics import create_topic, delete_topic_at_broker
+from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.errors import ConfigurationError, RouteError, TopicNotFoundError
 from rocketmq_sdk.names import is_system_topic, reply_topic, topic_problem
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
@@ -48,6 +49,7 @@ class Topics:
         self._namespace = client.namespace
         self._cluster = cluster
 
+    @checked
     async def create(
         self,
         topic: str,
@@ -100,6 +102,7 @@ class Topics:
                     return
         logger.warning("topic %r was created, but the name server does not know it yet", topic)
 
+    @checked
     async def delete(
         self, topic: str, *, cluster: str | None = None, timeout: float | None = None
     ) -> None:
@@ -112,6 +115,7 @@ class Topics:
             await delete_topic_at_broker(self._client, broker.address, topic, timeout)
         await delete_topic_at_name_server(self._client, topic, cluster, timeout)
 
+    @checked
     async def names(self, *, system: bool = False, timeout: float | None = None) -> list[str]:
         """The topics that the name server knows, sorted.
 
@@ -130,6 +134,7 @@ class Topics:
             names = [name for name in names if not is_system_topic(name) and name not in own]
         return sorted(map(self._namespace.unwrap, names))
 
+    @checked
     async def exists(self, topic: str, *, timeout: float | None = None) -> bool:
         """Whether a name server has a route for the topic."""
         try:
@@ -138,10 +143,12 @@ class Topics:
             return False
         return True
 
+    @checked
     async def route(self, topic: str, *, timeout: float | None = None) -> TopicRoute:
         """Where the topic's queues are. Raises `TopicNotFoundError`."""
         return await topic_route(self._client, self._namespace.wrap(topic), timeout)
 
+    @checked
     async def offsets(
         self, topic: str, *, timeout: float | None = None
     ) -> dict[MessageQueue, TopicOffset]:

@@ -44,7 +44,7 @@ from rocketmq_sdk.errors import (
     StoreError,
     StoreFullError,
 )
-from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, check_in_trio, open_quiet_nursery
+from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
 from rocketmq_sdk.model.route import join_address, pack_host, split_address
 from rocketmq_sdk.remoting.client import RemotingClient
 from rocketmq_sdk.remoting.dispatch import Dispatcher
@@ -187,12 +187,12 @@ class EmbeddedBroker(RunsOnce):
     def health(self) -> BrokerHealth:
         """Whether it takes messages now, how its services are, and what is wrong.
 
-        Raises `ClosedError` when the broker is not open, `WrongRunError` outside of
-        trio.
+        Raises `ClosedError` when the broker is not open, `WrongRunError` elsewhere than
+        in its `trio.run`.
         """
         if self._token is None or not hasattr(self, "core"):
             raise ClosedError(f"{self!r} is not open")
-        check_in_trio("broker.health")
+        self.check_run()
         return self.core.supervisor.health()
 
     @property

@@ -15,7 +15,7 @@ import attrs
 
 from rocketmq_sdk.client.address_server import is_address_server
 from rocketmq_sdk.client.credentials import Credentials
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model.route import pack_host, parse_addresses
 from rocketmq_sdk.names import TRACE_TOPIC, illegal_characters, topic_problem
 from rocketmq_sdk.protocol.flags import HeaderEncoding
@@ -195,5 +195,5 @@ def resolve_namesrv(namesrv: NamesrvSource | None) -> tuple[str, ...] | ChannelS
     if isinstance(namesrv, Sequence):
         return parse_addresses(list(namesrv))
     if not hasattr(namesrv, "open_channel"):
-        raise ConfigurationError(f"namesrv is {namesrv!r}; give addresses or an EmbeddedBroker")
+        raise WrongTypeError(f"namesrv is {namesrv!r:.200}; give addresses or an EmbeddedBroker")
     return namesrv

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.client.api.caller import Caller
     from rocketmq_sdk.client.brokers import BrokerAddresses
+    from rocketmq_sdk.client.troubles import Troubles
     from rocketmq_sdk.protocol.bodies.members import HeartbeatData
 
 logger = logging.getLogger("rocketmq_sdk.client")
@@ -47,7 +48,7 @@ def _short(data: HeartbeatData, fingerprint: int) -> HeartbeatData:
 class Heartbeats:
     """Sends heartbeats; failures are logged, the next one tries again."""
 
-    __slots__ = ("_brokers", "_caller", "_data", "_interval", "_known", "_v2")
+    __slots__ = ("_brokers", "_caller", "_data", "_interval", "_known", "_troubles", "_v2")
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class Heartbeats:
         brokers: BrokerAddresses,
         data: Callable[[], HeartbeatData],
         interval: float,
+        troubles: Troubles,
         *,
         v2: bool = False,
     ) -> None:
@@ -62,6 +64,7 @@ class Heartbeats:
         self._brokers = brokers
         self._data = data
         self._interval = interval
+        self._troubles = troubles
         self._v2 = v2
         self._known: dict[str, int] = {}
 
@@ -127,8 +130,10 @@ class Heartbeats:
             answer = await send_heartbeat(self._caller, address, data)
         except RocketMQError as error:
             self.forget(address)
+            self._troubles.broker_failed(address, error)
             logger.warning("a heartbeat to %s failed: %s", address, error)
             return
+        self._troubles.broker_answered(address)
         self._brokers.remember_version(address, answer.version)
         if self._v2 and answer.knows_v2 and not answer.subscriptions_changed:
             self._known[address] = fingerprint

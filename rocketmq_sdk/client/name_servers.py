@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rocketmq_sdk.errors import ConnectError, RequestTimeoutError
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.errors import ConnectError, RequestTimeoutError, RocketMQError
+from rocketmq_sdk.names import DEFAULT_TOPIC
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.headers.routes import GetRouteInfoRequestHeader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.client.troubles import Troubles
     from rocketmq_sdk.remoting.client import RemotingClient
 
 
@@ -26,12 +30,13 @@ class NameServers:
     An address None means the name server of an in-process source.
     """
 
-    __slots__ = ("_addresses", "_chosen", "_remoting", "_unknown")
+    __slots__ = ("_addresses", "_chosen", "_remoting", "_troubles", "_unknown")
 
     def __init__(
         self,
         remoting: RemotingClient,
         addresses: Sequence[str | None],
+        troubles: Troubles,
         *,
         first: int = 0,
         unknown: Callable[[], ConnectError] | None = None,
@@ -39,6 +44,7 @@ class NameServers:
         self._remoting = remoting
         self._addresses = tuple(addresses)
         self._unknown = unknown
+        self._troubles = troubles
         self._chosen = first % max(1, len(self._addresses))
 
     def replace(self, addresses: Sequence[str | None]) -> None:
@@ -67,11 +73,31 @@ class NameServers:
         while True:
             chosen = self._chosen % len(self._addresses)
             share = (deadline - trio.current_time()) / (number - len(failures))
+            asked = self._addresses[chosen]
             try:
-                return await self._remoting.call(self._addresses[chosen], command, share)
+                answer = await self._remoting.call(asked, command, share)
             except (ConnectError, RequestTimeoutError) as error:
+                self._troubles.name_server_failed(asked, error)
                 failures.append(error)
                 if self._chosen == chosen:
                     self._chosen = (chosen + 1) % len(self._addresses)
                 if len(failures) == number:
                     raise
+            else:
+                self._troubles.name_server_answered(asked)
+                return answer
+
+    def look_again(self, nursery: trio.Nursery, timeout: float) -> None:
+        """Ask those that have been silent for some time whether they are back."""
+        for address in self._troubles.silent_name_servers():
+            nursery.start_soon(self._look, address, timeout)
+
+    async def _look(self, address: str | None, timeout: float) -> None:
+        header = GetRouteInfoRequestHeader(topic=DEFAULT_TOPIC, accept_standard_json_only=True)
+        command = Command.request(RequestCode.GET_ROUTEINFO_BY_TOPIC, header)
+        try:
+            await self._remoting.call(address, command, timeout)
+        except RocketMQError as error:
+            self._troubles.name_server_failed(address, error)
+        else:
+            self._troubles.name_server_answered(address)

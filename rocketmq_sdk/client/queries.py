@@ -23,6 +23,7 @@ from rocketmq_sdk.client.api.queries import (
     query_messages,
     view_message,
 )
+from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.errors import ConfigurationError, NotFoundError, RocketMQError, RouteError
 from rocketmq_sdk.model.enums import PullStatus
 from rocketmq_sdk.model.message import epoch_milliseconds
@@ -97,6 +98,7 @@ class MessageQueries:
 
     # --- by id
 
+    @checked
     async def by_offset_id(
         self, offset_id: str, *, topic: str | None = None, timeout: float | None = None
     ) -> ReceivedMessage:
@@ -135,6 +137,7 @@ class MessageQueries:
             return exact or places
         return [(address, known or "")]
 
+    @checked
     async def by_unique_id(
         self,
         topic: str,
@@ -160,6 +163,7 @@ class MessageQueries:
             )
         return found[0]
 
+    @checked
     async def by_id(
         self, topic: str, message_id: str, *, timeout: float | None = None
     ) -> ReceivedMessage:
@@ -177,6 +181,7 @@ class MessageQueries:
 
     # --- by index
 
+    @checked
     async def by_key(
         self,
         topic: str,
@@ -195,6 +200,7 @@ class MessageQueries:
             self._namespace.wrap(topic), key, KEY, limit, begin, end, timeout
         )
 
+    @checked
     async def by_tag(
         self,
         topic: str,
@@ -270,6 +276,7 @@ class MessageQueries:
         if errors:
             raise errors[0]
 
+    @checked
     async def copies(
         self, topic: str, unique_id: str, stored_in: str, *, timeout: float | None = None
     ) -> list[ReceivedMessage]:
@@ -290,11 +297,14 @@ class MessageQueries:
 
     # --- by place and time
 
+    @checked
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The readable queues of a topic."""
         full = self._namespace.wrap(topic)
-        return (await self._client.route(full)).subscribe_queues(full)
+        found = (await self._client.route(full)).subscribe_queues(full)
+        return [self._namespace.unwrap_queue(queue) for queue in found]
 
+    @checked
     async def at(
         self, queue: MessageQueue, offset: int, *, timeout: float | None = None
     ) -> ReceivedMessage:
@@ -310,6 +320,7 @@ class MessageQueries:
             )
         return found[0]
 
+    @checked
     async def from_offset(
         self, queue: MessageQueue, offset: int, count: int, *, timeout: float | None = None
     ) -> list[ReceivedMessage]:
@@ -330,6 +341,7 @@ class MessageQueries:
             offset = found[-1].offset + 1
         return messages
 
+    @checked
     async def in_time(
         self, topic: str, begin: Moment, end: Moment = None, *, timeout: float | None = None
     ) -> AsyncIterator[ReceivedMessage]:

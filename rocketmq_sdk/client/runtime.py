@@ -16,6 +16,7 @@ import trio
 from rocketmq_sdk.client.address_server import AddressServer, instance_namespace
 from rocketmq_sdk.client.api import members
 from rocketmq_sdk.client.api.routes import topic_route
+from rocketmq_sdk.client.arguments import checked, wrong_type
 from rocketmq_sdk.client.brokers import BrokerAddresses
 from rocketmq_sdk.client.callbacks import CallbackDispatch, ConsumerCallbacks, ProducerCallbacks
 from rocketmq_sdk.client.config import (
@@ -33,11 +34,13 @@ from rocketmq_sdk.client.name_servers import NameServers
 from rocketmq_sdk.client.namespace import Namespace, NamespaceFields
 from rocketmq_sdk.client.queries import MessageQueries
 from rocketmq_sdk.client.routes import DefaultTopic, RouteCache
+from rocketmq_sdk.client.troubles import Troubles
 from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError, RouteError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.route import MASTER_ID, pack_host
 from rocketmq_sdk.protocol.bodies.members import HeartbeatData
+from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 from rocketmq_sdk.remoting.client import RemotingClient
 from rocketmq_sdk.validators import refuse_unknown
@@ -46,13 +49,23 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from rocketmq_sdk.model.route import TopicRoute
-    from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.remoting.channel import Channel
     from rocketmq_sdk.remoting.source import ChannelSource
 
 logger = logging.getLogger("rocketmq_sdk.client")
 UNREGISTER_TIMEOUT: Final = 1.0
 """Seconds that leaving waits for each broker's word that it has forgotten a group."""
+
+
+def check_client(client: object) -> None:
+    """Refuse what is no client to share. Raises `WrongTypeError`."""
+    if client is not None and not isinstance(client, Client):
+        raise wrong_type("client", client, "a Client, or namesrv= with a name server or broker")
+
+
+def _check_command(command: object) -> None:
+    if not isinstance(command, Command):
+        raise wrong_type("command", command, "a Command")
 
 
 class Client(RunsOnce):
@@ -100,6 +113,7 @@ class Client(RunsOnce):
         signing = [] if keys is None else [Signing(keys)]
         self._interceptors = [*own, *self.config.interceptors, *signing]
         self.brokers = BrokerAddresses()
+        self.troubles = Troubles(lambda: self._addresses or (None,))
         self.routes = RouteCache(
             self._ask_route,
             self.brokers,
@@ -114,6 +128,7 @@ class Client(RunsOnce):
             self.brokers,
             self.heartbeat_data,
             self.config.heartbeat_broker_interval,
+            self.troubles,
             v2=self.config.use_heartbeat_v2,
         )
         self._remoting: RemotingClient | None = None
@@ -151,10 +166,10 @@ class Client(RunsOnce):
         if server is None:
             servers: tuple[str | None, ...] = self._addresses or (None,)
             self._name_servers = NameServers(
-                remoting, servers, first=random.randrange(len(servers))
+                remoting, servers, self.troubles, first=random.randrange(len(servers))
             )
             return
-        self._name_servers = NameServers(remoting, (), unknown=server.unknown)
+        self._name_servers = NameServers(remoting, (), self.troubles, unknown=server.unknown)
         await server.refresh()
         nursery.start_soon(server.run)
 
@@ -175,6 +190,7 @@ class Client(RunsOnce):
 
         Cancelled when its block is left.
         """
+        self.check_run()
         if self._nursery is None:
             raise ClosedError("the client is not running; enter it with `async with`")
         return self._nursery
@@ -182,6 +198,7 @@ class Client(RunsOnce):
     @property
     def remoting(self) -> RemotingClient:
         """The connections."""
+        self.check_run()
         if self._remoting is None:
             raise ClosedError("the client is not running; enter it with `async with`")
         return self._remoting
@@ -193,6 +210,7 @@ class Client(RunsOnce):
 
         Raises `ConfigurationError` when the group has a producer here.
         """
+        self.check_run()
         if group in self._producers:
             raise ConfigurationError(
                 f"the client has a producer of group {group!r} already; share that one, or give "
@@ -205,6 +223,7 @@ class Client(RunsOnce):
 
         Raises `ConfigurationError` when the group has a consumer here.
         """
+        self.check_run()
         if group in self._consumers:
             raise ConfigurationError(
                 f"the client has a consumer of group {group!r} already; give each a client of its "
@@ -309,8 +328,13 @@ class Client(RunsOnce):
     # --- routes
 
     async def _ask_route(self, topic: str) -> TopicRoute:
-        return await topic_route(self, topic)
+        try:
+            return await topic_route(self, topic)
+        finally:
+            if self._name_servers is not None and self._nursery is not None:
+                self._name_servers.look_again(self._nursery, self.config.api_timeout)
 
+    @checked
     async def route(
         self, topic: str, *, refresh: bool = False, default: DefaultTopic | None = None
     ) -> TopicRoute:
@@ -321,6 +345,7 @@ class Client(RunsOnce):
         Raises `RouteError` (`TopicNotFoundError`) when nobody knows the topic,
         `ConnectError` or `RequestTimeoutError` when no name server answers.
         """
+        self.check_run()
         if not refresh and topic in self.routes.topics():
             known = self.routes.get(topic)
             if known is not None:
@@ -351,6 +376,8 @@ class Client(RunsOnce):
 
         Raises `ConnectError` or `RequestTimeoutError` when none answers.
         """
+        _check_command(command)
+        self.check_run()
         if self._name_servers is None:
             raise ClosedError("the client is not running; enter it with `async with`")
         command.encoding = self.config.header_encoding
@@ -365,6 +392,7 @@ class Client(RunsOnce):
 
         Returns the answer whatever its code.
         """
+        _check_command(command)
         command.encoding = self.config.header_encoding
         return await self.remoting.call(
             address, command, self.config.api_timeout if timeout is None else timeout
@@ -384,6 +412,8 @@ class Client(RunsOnce):
         With `any_replica` a slave is asked while the routes name no master. Raises
         `RouteError` when they name nobody.
         """
+        _check_command(command)
+        self.check_run()
         address = self._known_address(broker_name, broker_id, any_replica=any_replica)
         return await self.call_address(address, command, timeout)
 
@@ -400,6 +430,8 @@ class Client(RunsOnce):
         With `any_replica` a slave gets it while the routes name no master. Opening the
         connection may take up to `timeout`.
         """
+        _check_command(command)
+        self.check_run()
         command.encoding = self.config.header_encoding
         address = self._known_address(broker_name, MASTER_ID, any_replica=any_replica)
         self.remoting.intercept(address, command)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from rocketmq_sdk.client.config import CLIENT_OPTIONS, NamesrvSource
-from rocketmq_sdk.client.runtime import Client
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.client.runtime import Client, check_client
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model.enums import ExpressionType
 from rocketmq_sdk.names import check_group, topic_problem
 from rocketmq_sdk.protocol.subscription import check_subscription
@@ -48,6 +48,7 @@ class ConstructorArguments:
         client_options = {name: value for name, value in options.items() if name in CLIENT_OPTIONS}
         if client is not None and (namesrv is not None or client_options):
             raise ConfigurationError("give either client= or the settings of a client of its own")
+        check_client(client)
         self.own_client = client is None
         self.client = client or Client(namesrv, **client_options)
         self.group = self.client.namespace.wrap(group)
@@ -71,7 +72,7 @@ def _parts(topic: str, wanted: object) -> Expression:
     if wanted is None or isinstance(wanted, str):
         return wanted, ExpressionType.TAG.value
     if not isinstance(wanted, tuple) or len(wanted) != 2:
-        raise ConfigurationError(f"the subscription of topic {topic!r} is {wanted!r}; {_FORMS}")
+        raise WrongTypeError(f"the subscription of topic {topic!r} is {wanted!r:.200}; {_FORMS}")
     expression, kind = wanted
     if isinstance(kind, ExpressionType):
         kind = kind.value
@@ -86,8 +87,8 @@ def _parts(topic: str, wanted: object) -> Expression:
             f"the subscription of topic {topic!r} is {wanted!r}: {why}; {_FORMS}"
         )
     if expression is not None and not isinstance(expression, str):
-        raise ConfigurationError(
-            f"the expression for topic {topic!r} is {expression!r}, no text; {_FORMS}"
+        raise WrongTypeError(
+            f"the expression for topic {topic!r} is {expression!r:.200}, no text; {_FORMS}"
         )
     return expression, kind
 
@@ -98,8 +99,8 @@ def checked_subscriptions(subscriptions: Mapping[str, Subscription]) -> dict[str
     Raises `ConfigurationError`.
     """
     if not isinstance(subscriptions, Mapping):
-        raise ConfigurationError(
-            f"subscriptions is {subscriptions!r}; give topics with their expressions, as in "
+        raise WrongTypeError(
+            f"subscriptions is {subscriptions!r:.200}; give topics with their expressions, as in "
             f"{{'orders': '*'}}"
         )
     if not subscriptions:

@@ -7,11 +7,10 @@ from typing import Final
 
 import attrs
 
+from rocketmq_sdk.client.troubles import one_line, route_reason
 from rocketmq_sdk.consumer.statistics import PopStatistics, QueueStatistics
 from rocketmq_sdk.model.queue import MessageQueue
 
-LONGEST_REASON: Final = 300
-"""The most characters of a foreign text (of a broker or listener) in a reason."""
 SLOW_AFTER: Final = 60.0
 """Seconds after which a listener that has not returned is a reason."""
 
@@ -86,6 +85,8 @@ class ConsumerView:
     suspended_queues: int
     last_failure: str | None
     waiting_for_retry: int
+    name_servers: Sequence[str] = ()
+    """A sentence for each one that did not answer."""
 
 
 def health_of(view: ConsumerView) -> ConsumerHealth:
@@ -96,6 +97,7 @@ def health_of(view: ConsumerView) -> ConsumerHealth:
     if view.complaint:
         reasons.append(f"the members of the group are not known: {one_line(view.complaint)}")
     reasons += _of_topics(view.topics)
+    reasons += view.name_servers
     reasons += _of_pops(view)
     stopped: set[MessageQueue] = {queue for queue, popped in view.pops.items() if popped.complaint}
     for queue, seen in sorted(view.queues.items()):
@@ -166,22 +168,3 @@ def _of_topics(topics: Mapping[str, TopicView]) -> Iterable[str]:
                 f"the {seen.queues} queues of topic {topic} belong to others of the "
                 f"{seen.members} members"
             )
-
-
-def route_reason(topic: str, problem: str, *, known: bool) -> str:
-    """What is wrong with the route of a topic, of which queues are known or not."""
-    if not problem:
-        return f"no name server knows a readable queue of topic {topic}"
-    return f"the route of topic {topic} cannot be asked for" + (
-        f", the last one known is used: {one_line(problem)}" if known else f": {one_line(problem)}"
-    )
-
-
-def one_line(text: str) -> str:
-    """A foreign text on one line of bounded length, without control characters."""
-    line = " ".join(
-        "".join(
-            letter if letter.isprintable() else " " for letter in text[: 4 * LONGEST_REASON]
-        ).split()
-    )
-    return line if len(line) <= LONGEST_REASON else f"{line[:LONGEST_REASON]}..."

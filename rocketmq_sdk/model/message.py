@@ -7,9 +7,9 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypedDict
 
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model import properties as names
 from rocketmq_sdk.model.properties import decode_properties, encode_properties
 
@@ -30,9 +30,7 @@ _Setter = Callable[["Message", object], None]
 
 def _check_separators(what: str, text: str) -> None:
     if not isinstance(text, str):
-        raise ConfigurationError(f"{what} {text!r} is not a text")
-    if not isinstance(text, str):
-        raise ConfigurationError(f"{what} is {text!r}, which is no text")
+        raise WrongTypeError(f"{what} {text!r:.200} is not a text")
     if "\x01" in text or "\x02" in text:
         raise ConfigurationError(
             f"{what} {text!r} contains '\\x01' or '\\x02', which separate properties"
@@ -57,7 +55,7 @@ def _as_keys(keys: str | Iterable[str]) -> tuple[str, ...]:
     try:
         return tuple(keys)
     except TypeError:
-        raise ConfigurationError(f"keys is {keys!r}; give a text or several texts") from None
+        raise WrongTypeError(f"keys is {keys!r:.200}; give a text or several texts") from None
 
 
 def _check_key(key: str) -> None:
@@ -72,7 +70,7 @@ def _check_key(key: str) -> None:
 def _as_bytes(body: object) -> bytes:
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
-    raise ConfigurationError(f"the body is {type(body).__name__}, not bytes; encode it first")
+    raise WrongTypeError(f"the body is {type(body).__name__}, not bytes; encode it first")
 
 
 def epoch_milliseconds(moment: datetime | int) -> int:
@@ -88,9 +86,9 @@ def epoch_milliseconds(moment: datetime | int) -> int:
             )
         return round(moment.timestamp() * 1000)
     if not isinstance(moment, int) or isinstance(moment, bool):
-        raise ConfigurationError(
-            f"{moment!r} is no point in time; give an aware datetime or epoch milliseconds as a "
-            "whole number"
+        raise WrongTypeError(
+            f"{moment!r:.200} is no point in time; give an aware datetime or epoch milliseconds as "
+            "a whole number"
         )
     return moment
 
@@ -110,12 +108,18 @@ def _deliver_at_ms(moment: datetime | int) -> int:
 def _delay_ms(delay: float | timedelta) -> int:
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise ConfigurationError(f"delay is {delay!r}; give seconds or a timedelta")
+        raise WrongTypeError(f"delay is {delay!r:.200}; give seconds or a timedelta")
     if not 0 <= seconds < _LONGEST_DELAY:
         raise ConfigurationError(
             f"delay is {delay!r}; give seconds from now, at least 0 (deliver_at= takes a moment)"
         )
     return round(seconds * 1000)
+
+
+def _whole(name: str, value: int) -> int:
+    if type(value) is not int:
+        raise WrongTypeError(f"{name} is {value!r:.200}, which is no whole number")
+    return value
 
 
 def _check_tag(tag: str) -> None:
@@ -196,8 +200,10 @@ class Message:
         wait_store_ok: bool = True,
     ) -> None:
         if type(topic) is not str:
-            raise ConfigurationError(f"the topic is {topic!r}, which is no text")
+            raise WrongTypeError(f"the topic is {topic!r:.200}, which is no text")
         key_tuple = _as_keys(keys) if keys else ()
+        if properties and not isinstance(properties, Mapping):
+            raise WrongTypeError(f"properties is {properties!r:.200}; give a table of texts")
         _set_topic(self, topic)
         _set_body(self, body if type(body) is bytes else _as_bytes(body))
         _set_tags(self, tags)
@@ -221,18 +227,15 @@ class Message:
             _check_key(key)
         if sharding_key:
             _check_separators("the sharding key", sharding_key)
-        if delay_level is not None:
-            if type(delay_level) is not int:
-                raise ConfigurationError(
-                    f"delay_level is {delay_level!r}, which is no whole number"
-                )
-            if delay_level < 0:
-                raise ConfigurationError(
-                    f"delay_level is {delay_level}; levels begin with 1, and 0 means no delay"
-                )
-        if priority is not None and (type(priority) is not int or not 0 <= priority <= _MAX_FLAG):
-            raise ConfigurationError(f"priority is {priority!r}; give a whole number of at least 0")
-        if flag and not -_MAX_FLAG - 1 <= flag <= _MAX_FLAG:
+        if delay_level is not None and _whole("delay_level", delay_level) < 0:
+            raise ConfigurationError(
+                f"delay_level is {delay_level}; levels begin with 1, and 0 means no delay"
+            )
+        if priority is not None and not 0 <= _whole("priority", priority) <= _MAX_FLAG:
+            raise ConfigurationError(f"priority is {priority}; give a whole number of at least 0")
+        if wait_store_ok is not True and wait_store_ok is not False:
+            raise WrongTypeError(f"wait_store_ok is {wait_store_ok!r:.200}; give True or False")
+        if flag and not -_MAX_FLAG - 1 <= _whole("flag", flag) <= _MAX_FLAG:
             raise ConfigurationError(f"flag is {flag}, which does not fit 32 bits")
         if properties:
             for name, value in properties.items():
@@ -309,6 +312,22 @@ _set_priority: Final = _setter("priority")
 _set_flag: Final = _setter("flag")
 _set_wait_store_ok: Final = _setter("wait_store_ok")
 _set_text: Final = _setter("_text")
+
+
+class MadeMessage(TypedDict, total=False):
+    """What a program may say of a message that it makes for a test."""
+
+    tags: str | None
+    keys: str | Iterable[str]
+    sharding_key: str | None
+    properties: Mapping[str, str] | None
+    message_id: str | None
+    broker_name: str
+    queue_id: int
+    offset: int
+    reconsume_times: int
+    born_time: datetime | int
+    store_time: datetime | int
 
 
 class ReceivedMessage:
@@ -390,6 +409,8 @@ class ReceivedMessage:
         has an id of its own unless a `message_id` is given. Times are aware datetimes
         or epoch milliseconds. Raises `ConfigurationError` for what no message can have.
         """
+        if properties and not isinstance(properties, Mapping):
+            raise WrongTypeError(f"properties is {properties!r:.200}; give a table of texts")
         if message_id is None and names.UNIQ_KEY not in (properties or {}):
             message_id = f"{next(_made):032X}"
         found = {}
@@ -404,7 +425,7 @@ class ReceivedMessage:
                 _check_separators(f"the property {name!r},", value)
                 found[name] = value
         if type(topic) is not str:
-            raise ConfigurationError(f"the topic is {topic!r}, which is no text")
+            raise WrongTypeError(f"the topic is {topic!r:.200}, which is no text")
         self.topic, self.body = topic, _as_bytes(body)
         self.broker_name, self.queue_id = broker_name, queue_id
         self.offset = self.commit_log_offset = offset

@@ -262,7 +262,7 @@ class Accumulator:
             now,
             now + self._linger + self._timeout,
             self._attempts,
-            self._under_way.abandoned,
+            self._under_way,
         )
         handle.count = 0
         self._under_way.admit(handle)

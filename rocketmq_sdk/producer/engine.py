@@ -7,9 +7,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
+from trio.lowlevel import current_clock
 
 from rocketmq_sdk.client.callbacks import ProducerCallbacks
-from rocketmq_sdk.client.runtime import Client
+from rocketmq_sdk.client.runtime import Client, check_client
 from rocketmq_sdk.client.trace import TraceDispatcher
 from rocketmq_sdk.errors import ClosedError, ConfigurationError
 from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
@@ -42,6 +43,12 @@ DRAIN_TIMEOUT: Final = 10.0
 LEAVE_TIMEOUT: Final = 1.0
 
 
+def _closed() -> ClosedError:
+    return ClosedError(
+        "the producer is not open; enter it with `async with`, and send before its block is left"
+    )
+
+
 class SendEngine(ProducerCallbacks, RunsOnce):
     """A producer without its calls: settings, parts, life, and the start of a message.
 
@@ -66,6 +73,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             raise ConfigurationError(
                 "namesrv= and client= exclude each other; the client knows its name servers"
             )
+        check_client(client)
         self._owns_client = client is None
         self.client = client if client is not None else Client(namesrv, **client_options)
         namespace = self.client.namespace
@@ -73,7 +81,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         self._more = f"INSTANCE_ID\x01{namespace.name}\x02" if namespace else ""
         self._strategy = MQFaultStrategy(fault_profile(self.config.fault_profile))
         self._topics = TopicTable(self.client, self.config, self._group, self._running_loop)
-        self._under_way = UnderWay(self.config)
+        self._under_way = UnderWay(self.config, self.check_run)
         self._loop: SendLoop | None = None
         self._attempts = self.config.most_attempts
         self._timeout = self.config.send_timeout
@@ -160,12 +168,10 @@ class SendEngine(ProducerCallbacks, RunsOnce):
     # --- messages
 
     def _running_loop(self) -> SendLoop:
+        self.check_run()
         loop = self._loop
         if loop is None:
-            raise ClosedError(
-                "the producer is not open; enter it with `async with`, and send before its block "
-                "is left"
-            )
+            raise _closed()
         return loop
 
     def _start(
@@ -191,7 +197,14 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             body, sys_flag = compressed(body, config)
         message_id = self._next_id()
         properties = properties_of(message, message_id, self._more + more)
-        now = trio.current_time()
+        try:
+            clock = current_clock()
+        except RuntimeError:
+            clock = None
+        if clock is None or clock is not self._run_clock:
+            self.check_run()
+            raise _closed()
+        now = clock.current_time()
         handle = SendHandle(
             topic,
             message.send_code,
@@ -203,14 +216,18 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             now,
             now + seconds,
             self._attempts,
-            self._under_way.abandoned,
+            self._under_way,
         )
         return self._go(handle, queue, selector, key)
 
     def _accumulate(self, message: Message) -> AccumulatedHandle:
         """Put a message into a batch."""
         assert self._accumulator is not None
-        if self._loop is None:
+        try:
+            clock = current_clock()
+        except RuntimeError:
+            clock = None
+        if self._loop is None or clock is not self._run_clock:
             self._running_loop()
         return self._accumulator.add(self._topics[message.topic], message)
 

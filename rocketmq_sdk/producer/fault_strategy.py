@@ -249,12 +249,14 @@ class MQFaultStrategy:
     `active` tells whether the choice, and news of brokers that do well, matter now.
     """
 
-    __slots__ = ("active", "on_isolated", "profile", "tolerance")
+    __slots__ = ("active", "failures", "on_isolated", "profile", "tolerance")
 
     def __init__(self, profile: FaultProfile | None = None) -> None:
         self.profile = profile
         self.active = profile is not None and profile is not UNANSWERED
         self.tolerance = LatencyFaultTolerance()
+        self.failures: dict[str, str] = {}
+        """How the last attempt at a broker failed, for `health`."""
         self.on_isolated: Callable[[], None] | None = None
         """Called when an attempt has failed; for the detector."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict
 
 import trio
 
-from rocketmq_sdk.errors import ClosedError, ConfigurationError
+from rocketmq_sdk.errors import ClosedError, ConfigurationError, WrongTypeError
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.producer.queue_selector import UNSET, select_by_hash
 
@@ -28,6 +28,18 @@ class Aim(TypedDict, total=False):
     key: object
 
 
+class TicketOwner(Protocol):
+    """Who has admitted a message and will end it."""
+
+    def abandoned(self, handle: SendHandle) -> None:
+        """The only waiter of the message was cancelled."""
+        ...
+
+    def check_run(self) -> None:
+        """Raise `WrongRunError` in another `trio.run` than the producer's."""
+        ...
+
+
 class SendHandle:
     """A message that was handed over with `Producer.submit`.
 
@@ -42,7 +54,7 @@ class SendHandle:
     # that of the present attempt once it waits for a connection (0.0 before).
 
     __slots__ = (
-        "_abandon",
+        "_owner",
         "_settled",
         "_waiters",
         "attempts",
@@ -86,7 +98,7 @@ class SendHandle:
         started: float,
         deadline: float,
         attempts: int,
-        abandon: Callable[[SendHandle], None],
+        owner: TicketOwner,
     ) -> None:
         self.topic = topic
         self.code = code
@@ -100,7 +112,7 @@ class SendHandle:
         self.room = len(body)
         self.count = 1
         self.limit = 0.0
-        self._abandon = abandon
+        self._owner = owner
         self.queue: MessageQueue | None = None
         self.selector: QueueSelector | None = None
         self.key: object = None
@@ -135,14 +147,16 @@ class SendHandle:
                 "key is None, which chooses no queue; leave key= out to send to any queue"
             )
         if queue is not None:
+            if not isinstance(queue, MessageQueue):
+                raise WrongTypeError(f"queue is {queue!r:.200}; give a MessageQueue")
             if selector is not None or key is not UNSET:
                 raise ConfigurationError("queue= excludes selector= and key=")
-            if queue.topic != self.topic.topic:
-                if queue.topic != self.message.topic:
-                    raise ConfigurationError(f"{queue!r} is no queue of topic {self.topic.topic!r}")
-                queue = MessageQueue(self.topic.topic, queue.broker_name, queue.queue_id)
-            self.queue = queue
+            self.queue = self.topic.as_named(queue)
         else:
+            if selector is not None and not callable(selector):
+                raise WrongTypeError(
+                    f"selector is {selector!r:.200}; give a function of queues, message and key"
+                )
             self.selector = selector or select_by_hash
             self.key = None if key is UNSET else key
         self.attempts = attempts
@@ -159,6 +173,7 @@ class SendHandle:
         if self.done:
             await trio.lowlevel.checkpoint()
         else:
+            self._owner.check_run()
             await self._park(self._leave)
         return self.outcome()
 
@@ -179,6 +194,7 @@ class SendHandle:
         Whoever waits here does not look at the outcome: a failure still counts as seen
         by nobody.
         """
+        self._owner.check_run()
         if self._settled is None:
             self._settled = trio.Event()
         if self.done:
@@ -212,7 +228,7 @@ class SendHandle:
     def _give_up(self, _task: trio.lowlevel.Task) -> None:
         self._waiters = None
         self.observed = True
-        self._abandon(self)
+        self._owner.abandoned(self)
 
     def settle(self) -> None:
         """Wake the waiters; result or error is set. For `UnderWay` only."""

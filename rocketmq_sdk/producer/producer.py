@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
 
 from rocketmq_sdk.client.api.timers import handle_parts, recall_message
-from rocketmq_sdk.errors import ConfigurationError, RocketMQError, SendTimeout, TooManyRequestsError
+from rocketmq_sdk.client.arguments import checked
+from rocketmq_sdk.errors import RocketMQError, SendTimeout, TooManyRequestsError, WrongTypeError
+from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.engine import SendEngine, logger
 from rocketmq_sdk.producer.handle import Aim, SendHandle
+from rocketmq_sdk.producer.health import ProducerHealth, health_of
 from rocketmq_sdk.producer.outgoing import (
     Batch,
     check_one_sharding_key,
@@ -24,11 +28,11 @@ from rocketmq_sdk.producer.request_reply import request_properties
 from rocketmq_sdk.validators import to_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from datetime import timedelta
 
     from rocketmq_sdk.client.queries import MessageQueries
-    from rocketmq_sdk.model.message import Message, ReceivedMessage
+    from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.accumulator import AccumulatedHandle
@@ -177,6 +181,9 @@ class Producer(SendEngine):
         `RouteError`, `ConnectError`, `SendTimeout` (nothing was sent).
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
+        if not isinstance(message, Message):
+            raise _no_message(message)
+        self._running_loop()
         with trio.move_on_after(seconds):
             await self._hold_to_type((message,))
             await self._oneway(message, queue, selector, key)
@@ -205,12 +212,14 @@ class Producer(SendEngine):
         or over `max_message_size` when encoded.
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
+        _check_messages(messages)
         await self._hold_to_type(messages)
         if (queue, selector, key) == (None, None, UNSET):
             check_one_sharding_key(messages)
         batch = make_batch(messages, self.config, self.client.ids)
         return await self._send_batch(batch, seconds, queue=queue, selector=selector, key=key)
 
+    @checked
     async def send_encoded_batch(
         self, topic: str, body: bytes, *, queue: MessageQueue | None = None
     ) -> SendResult:
@@ -226,6 +235,7 @@ class Producer(SendEngine):
         )
 
     async def _send_batch(self, batch: Batch, seconds: float, **aim: Unpack[Aim]) -> SendResult:
+        self._running_loop()
         if self._under_way.is_full(len(batch.body)):
             with await self._under_way.wait_for_room(
                 len(batch.body), seconds, self._running_loop
@@ -248,10 +258,11 @@ class Producer(SendEngine):
             now,
             now + seconds,
             self._attempts,
-            self._under_way.abandoned,
+            self._under_way,
         )
         return self._go(handle, **aim)
 
+    @checked
     async def recall(
         self, handle: str | SendResult, *, timeout: float | timedelta | None = None
     ) -> str:
@@ -269,8 +280,9 @@ class Producer(SendEngine):
         off; ILLEGAL_OPERATION: too late, or another broker's), `RequestTimeoutError`;
         after that and after a cancellation the message may be taken back all the same.
         """
+        loop = self._running_loop()
         parts = handle_parts(handle)
-        await self._running_loop().find_route(parts.topic)
+        await loop.find_route(parts.topic)
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         broker = parts.broker_name
         if self.client.brokers.address(broker) is None:
@@ -280,6 +292,7 @@ class Producer(SendEngine):
             )
         return await recall_message(self.client, parts, self._group, seconds, broker_name=broker)
 
+    @checked
     async def request(
         self, message: Message, *, timeout: float | timedelta | None = None, **aim: Unpack[Aim]
     ) -> ReceivedMessage:
@@ -293,6 +306,7 @@ class Producer(SendEngine):
         comes later is dropped.
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
+        self._running_loop()
         deadline = trio.current_time() + seconds
         if message.topic not in self._requested:
             # A reply may reach any broker of the cluster, and each hands it only to
@@ -332,10 +346,22 @@ class Producer(SendEngine):
         Raises the error of the first one that has failed without anybody awaiting it;
         the error is raised once.
         """
+        self.check_run()
         if self._accumulator is not None:
             self._accumulator.dispatch_all()
         await self._under_way.settled()
         self._under_way.raise_failure()
+
+    def health(self) -> ProducerHealth:
+        """Whether messages can be sent and, if not, why, in plain words.
+
+        Of the topics that were sent to, their brokers, and each name server. Makes no
+        requests: it reports what the producer knows.
+        """
+        self.check_run()
+        if self._loop is None:
+            return ProducerHealth(False, ("it is not open: use it inside its `async with` block",))
+        return health_of(self.client, self._topics.values(), self._strategy, self._under_way)
 
     @property
     def in_flight(self) -> int:
@@ -349,6 +375,7 @@ class Producer(SendEngine):
 
     # --- topics
 
+    @checked
     async def warm_up(self, *topics: str, timeout: float | timedelta | None = None) -> None:
         """Learn the routes of topics and connect to their brokers, before a send.
 
@@ -357,6 +384,7 @@ class Producer(SendEngine):
         route, unless its first send may create it.
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
+        self._running_loop()
         remoting, addresses = self.client.remoting, dict[str, None]()
         deadline = trio.current_time() + seconds
         for topic in topics:
@@ -373,17 +401,19 @@ class Producer(SendEngine):
             for address in addresses:
                 nursery.start_soon(connect, address)
 
+    @checked
     async def publish_queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that messages can be sent to.
 
         Raises `RouteError` when there is no route.
         """
-        targets = self._topics[topic]
+        loop, targets = self._running_loop(), self._topics[topic]
         if not targets.current():
-            await self._running_loop().find_route(topic)
+            await loop.find_route(topic)
             targets.current()
         return list(targets.queues)
 
+    @checked
     async def learn_topic_type(self, topic: str) -> None:
         """Ask for the type of a topic, once, so that `submit` can check messages.
 
@@ -392,6 +422,7 @@ class Producer(SendEngine):
         Raises `RouteError` when there is no route, `BrokerError` when the broker does
         not tell.
         """
+        self.check_run()
         if self._types is not None:
             await self.publish_queues(topic)
             await self._types.learn(self._topics[topic])
@@ -432,7 +463,7 @@ class Producer(SendEngine):
             0.0,
             _UNENDING,
             1,
-            self._under_way.abandoned,
+            self._under_way,
         )
         self._aim(handle, queue, selector, key)
         if self._hooked:
@@ -447,5 +478,14 @@ class Producer(SendEngine):
                 self._hooks.after(handle)
 
 
-def _no_message(given: object) -> ConfigurationError:
-    return ConfigurationError(f'{given!r:.200} is no Message; send Message("topic", b"body")')
+def _no_message(given: object) -> WrongTypeError:
+    return WrongTypeError(f'{given!r:.200} is no Message; send Message("topic", b"body")')
+
+
+def _check_messages(messages: Sequence[Message]) -> None:
+    """Raise `WrongTypeError` for what is no sequence of messages."""
+    if not isinstance(messages, Sequence):
+        raise WrongTypeError(f"messages is {messages!r:.200}; give a list of Message")
+    for message in messages:
+        if not isinstance(message, Message):
+            raise _no_message(message)

@@ -465,6 +465,7 @@ class SendLoop:
     def _note_failure(self, handle: SendHandle, target: Target, error: RocketMQError) -> None:
         """Let fault avoidance know of an attempt that failed."""
         strategy = self._strategy
+        strategy.failures[target.broker_name] = str(error)
         if strategy.profile is UNANSWERED:
             if isinstance(error, ConnectError) or (
                 isinstance(error, RequestTimeoutError)

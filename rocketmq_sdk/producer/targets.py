@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import ConfigurationError, RouteError
+from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.producer.queue_selector import QueueIndex
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.routes import RouteCache
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.model.message import Message
-    from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy
     from rocketmq_sdk.producer.queue_selector import QueueSelector
@@ -66,13 +66,17 @@ def make_template(
 
 
 class TopicTargets:
-    """The targets of one topic, kept until any route changes."""
+    """The targets of one topic, kept until any route changes.
+
+    Queues have the name of the topic as users write it, `named`.
+    """
 
     __slots__ = (
         "_brokers",
         "_by_queue",
         "_routes",
         "index",
+        "named",
         "provisional",
         "queues",
         "several",
@@ -83,9 +87,15 @@ class TopicTargets:
     )
 
     def __init__(
-        self, topic: str, template: dict[str, str], routes: RouteCache, brokers: BrokerAddresses
+        self,
+        topic: str,
+        template: dict[str, str],
+        routes: RouteCache,
+        brokers: BrokerAddresses,
+        named: str,
     ) -> None:
         self.topic = topic
+        self.named = named
         self.template = template
         self.index = QueueIndex()
         self.version = _FRESH
@@ -113,12 +123,25 @@ class TopicTargets:
                 else [(queue, self._brokers.address(queue.broker_name)) for queue in info.queues]
             )
             self.targets = [
-                Target(queue, address) for queue, address in found if address is not None
+                Target(self.as_named(queue), address)
+                for queue, address in found
+                if address is not None
             ]
             self.queues = [target.queue for target in self.targets]
             self._by_queue = {target.queue: target for target in self.targets}
             self.several = len({target.broker_name for target in self.targets}) > 1
         return bool(self.targets)
+
+    def as_named(self, queue: MessageQueue) -> MessageQueue:
+        """A queue of the topic under the user's name.
+
+        Raises `ConfigurationError` for one of another topic.
+        """
+        if queue.topic == self.named:
+            return queue
+        if queue.topic != self.topic:
+            raise ConfigurationError(f"{queue!r} is no queue of topic {self.named!r}")
+        return MessageQueue(self.named, queue.broker_name, queue.queue_id)
 
     def of_queue(self, queue: MessageQueue) -> Target:
         """The target for one queue, which need not be among those of the route.
@@ -194,7 +217,9 @@ class TopicTable(dict[str, TopicTargets]):
             config.default_topic_queue_nums,
             unit_mode=client.config.unit_mode,
         )
-        targets = self[topic] = TopicTargets(full, template, client.routes, client.brokers)
+        targets = self[topic] = TopicTargets(
+            full, template, client.routes, client.brokers, client.namespace.unwrap(full)
+        )
         client.routes.use(full)
         return targets
 

@@ -21,8 +21,15 @@ from typing import TYPE_CHECKING, Final, Unpack
 import attrs
 import trio
 
+from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.errors import ConfigurationError, ProtocolError, RocketMQError, broker_error
+from rocketmq_sdk.errors import (
+    ConfigurationError,
+    ProtocolError,
+    RocketMQError,
+    WrongTypeError,
+    broker_error,
+)
 from rocketmq_sdk.lifecycle import bounded_cleanup
 from rocketmq_sdk.model.enums import SendStatus, TransactionState
 from rocketmq_sdk.model.message import ReceivedMessage
@@ -147,8 +154,8 @@ def _check_checker(checker: object) -> None:
     function.
     """
     if not callable(checker):
-        raise ConfigurationError(
-            f"checker is {checker!r}; give an async function that takes the half message"
+        raise WrongTypeError(
+            f"checker is {checker!r:.200}; give an async function that takes the half message"
         )
     inner: Callable[..., object] = checker
     while isinstance(inner, functools.partial):
@@ -171,6 +178,14 @@ def _as_state(answer: object) -> TransactionState:
         f"the checker returned {answer!r}; return TransactionState.COMMIT, "
         "TransactionState.ROLLBACK, or TransactionState.UNKNOWN to be asked again later"
     )
+
+
+def _check_rollback_on(kinds: object) -> None:
+    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise WrongTypeError(
+                f"rollback_on is {kinds!r:.200}; give a class of exceptions, or several"
+            )
 
 
 def _is_all(error: BaseException, kinds: RollbackOn) -> bool:
@@ -244,6 +259,7 @@ class TransactionProducer(Producer):
     # --- sending
 
     @asynccontextmanager
+    @checked
     async def transaction(
         self,
         message: Message,
@@ -275,6 +291,7 @@ class TransactionProducer(Producer):
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         immunity = None if check_immunity is None else to_seconds(check_immunity)
         _refuse_delay(message)
+        _check_rollback_on(rollback_on)
         half = await self._send_half(message, immunity, seconds)
         transaction = Transaction(message, half)
         try:
@@ -291,6 +308,7 @@ class TransactionProducer(Producer):
         else:
             await self._end_quietly(transaction, seconds)
 
+    @checked
     async def send_in_transaction(
         self,
         message: Message,
@@ -307,6 +325,10 @@ class TransactionProducer(Producer):
 
         The rules and errors are those of `transaction`.
         """
+        if not callable(local_work):
+            raise WrongTypeError(
+                f"local_work is {local_work!r:.200}; give an async function of the transaction"
+            )
         async with self.transaction(
             message, check_immunity=check_immunity, rollback_on=rollback_on, timeout=timeout
         ) as transaction:
@@ -318,6 +340,7 @@ class TransactionProducer(Producer):
     async def _send_half(
         self, message: Message, immunity: float | None, seconds: float
     ) -> SendResult:
+        self._running_loop()
         size = len(message.body)
         check_size(size, self.config.max_message_size)
         await self._hold_to_type((message,), TRANSACTION)
@@ -362,7 +385,7 @@ class TransactionProducer(Producer):
             now,
             now + seconds,
             self._attempts,
-            self._under_way.abandoned,
+            self._under_way,
         )
         return self._go(handle)
 

@@ -61,12 +61,15 @@ class UnderWay:
         "_max_count",
         "_waiting",
         "bytes",
+        "check_run",
         "count",
         "handles",
         "observers",
     )
 
-    def __init__(self, config: ProducerConfig) -> None:
+    def __init__(self, config: ProducerConfig, check_run: Callable[[], None]) -> None:
+        self.check_run = check_run
+        """Raises `WrongRunError` in another `trio.run` than the producer's."""
         self.handles: set[SendHandle] = set()
         self.count = 0
         """Messages under way, and those that a sender is about to hand over."""
@@ -210,6 +213,7 @@ class UnderWay:
 
     async def settled(self) -> None:
         """Wait until all messages that are under way now are finished."""
+        self.check_run()
         await trio.lowlevel.checkpoint()
         for handle in list(self.handles):
             if not handle.done:

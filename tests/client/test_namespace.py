@@ -15,11 +15,14 @@ from rocketmq_sdk.client.namespace import Namespace
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
+from rocketmq_sdk.consumer.lite_pull.pull_consumer import PullConsumer
 from rocketmq_sdk.consumer.outcome import RejectMessage
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
+from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.connections import ConsumeMessageDirectlyResultRequestHeader
@@ -69,7 +72,7 @@ async def test_a_tenant_has_names_of_its_own(autojump_clock: MockClock) -> None:
             ),
         ):
             result = await producer.send(Message("orders", b"one"))
-            assert result.queue.topic == "shop%orders"
+            assert result.queue.topic == "orders"
             await until(lambda: len(inside.messages) == 2 and outside.messages, 100)
             assert set(broker.parts.members.consumers.client_ids("shop%billing")) == {
                 shop.client_id
@@ -149,6 +152,54 @@ async def test_other_consumers_are_in_the_namespace_too(autojump_clock: MockCloc
                     messages = await consumer.poll(1)
         assert [message.topic for message in messages] == ["orders"]
         assert broker.core.offsets.topics_of("shop%audit") == {"shop%orders"}
+
+
+async def test_users_see_their_own_names_everywhere(autojump_clock: MockClock) -> None:
+    seen: list[object] = []
+
+    def selector(queues: list[MessageQueue], _message: Message, _key: object) -> MessageQueue:
+        seen.extend(queues)
+        return queues[0]
+
+    async with (
+        EmbeddedBroker() as broker,
+        Client(broker, namespace="shop") as shop,
+        Producer("sellers", client=shop) as producer,
+    ):
+        first = await producer.send(Message("orders", b"0"))
+        seen += [first, await producer.send(Message("orders", b"1"), selector=selector)]
+        seen += [await producer.send(Message("orders", b"2"), queue=first.queue)]
+        full = MessageQueue("shop%orders", first.queue.broker_name, first.queue.queue_id)
+        seen += [await producer.send(Message("orders", b"3"), queue=full)]
+        seen += [await producer.publish_queues("orders"), await producer.messages.queues("orders")]
+        changes: list[object] = []
+        more: dict[str, Any] = {"client": shop, "subscriptions": {"orders": "*"}}
+        async with (
+            PushConsumer("push", listener=Collector(), **more) as push,
+            SimpleConsumer("simple", **more) as simple,
+            LitePullConsumer("lite", on_assignment_change=changes.append, **more) as lite,
+            LitePullConsumer("chosen", client=shop) as chosen,
+            PullConsumer("pull", client=shop) as pull,
+        ):
+            queues = await pull.message_queues("orders")
+            await chosen.assign(queues)
+            await chosen.seek(queues[0], 0)
+            chosen.pause(queues[0])
+            chosen.resume(queues[0])
+            assert chosen.position(queues[0]) == 0
+            assert chosen.assignment() == set(queues)
+            await chosen.commit({queues[0]: 0})
+            await until(lambda: lite.assignment() == set(queues))
+            await pull.commit(queues[0], 1)
+            await lite.unsubscribe("orders")
+            await until(lambda: not lite.assignment())
+            await push.subscribe("other")
+            seen += [changes, queues, chosen.assignment(), await push.group_lag()]
+            seen += [each.statistics() for each in (push, simple, lite, chosen)]
+            seen += [each.health() for each in (push, simple, lite, chosen, producer)]
+            seen += [await pull.pull(queues[0], 0)]
+    assert "orders" in repr(seen)
+    assert "shop%" not in repr(seen)
 
 
 async def test_a_namespace_of_the_second_kind_is_named_in_each_request(

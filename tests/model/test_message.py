@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from rocketmq_sdk.consumer.pop.receipt import PoppedMessage
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.message import Message, ReceivedMessage, epoch_milliseconds
 from rocketmq_sdk.model.properties import RESERVED_NAMES, decode_properties, encode_properties
@@ -287,8 +286,3 @@ def test_what_no_message_can_have_is_refused(arguments: tuple[Any, ...], text: s
     topic, body, *more = arguments
     with pytest.raises(ConfigurationError, match=text):
         ReceivedMessage(topic, body, **(more[0] if more else {}))
-
-
-def test_a_popped_message_cannot_be_made() -> None:
-    with pytest.raises(ConfigurationError, match="make a ReceivedMessage"):
-        PoppedMessage("t", b"x")

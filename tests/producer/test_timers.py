@@ -76,7 +76,7 @@ async def test_what_can_not_be_taken_back(autojump_clock: MockClock) -> None:
                 await producer.recall(ordinary)
             for no_handle in (None, 5, b"handle"):
                 with pytest.raises(
-                    ConfigurationError, match="is no recall handle; give the result"
+                    ConfigurationError, match="give a SendResult, or its recall_handle"
                 ):
                     await producer.recall(no_handle)  # type: ignore[arg-type]
             with pytest.raises(ConfigurationError, match="recall handle is invalid"):

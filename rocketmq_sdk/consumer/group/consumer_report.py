@@ -128,8 +128,9 @@ class ConsumerReport:
         ]
         caches += pops.values()
         now, counters = trio.current_time(), service.counters
+        named = self.client.namespace.unwrap_queue
         return ConsumerStatistics(
-            queues=tuple(sorted(rebalancer.owned)),
+            queues=tuple(sorted(map(named, rebalancer.owned))),
             cached_messages=sum(cache.message_count for cache in caches),
             cached_bytes=sum(cache.byte_count for cache in caches),
             in_flight=sum(cache.in_flight for cache in caches),
@@ -138,8 +139,10 @@ class ConsumerReport:
             failed=service.failed,
             timed_out=service.timed_out,
             last_rebalance=rebalancer.last_round,
-            by_queue={queue: self._queue(owned) for queue, owned in rebalancer.owned.items()},
-            popped={queue: _popped(popped) for queue, popped in pops.items()},
+            by_queue={
+                named(queue): self._queue(owned) for queue, owned in rebalancer.owned.items()
+            },
+            popped={named(queue): _popped(popped) for queue, popped in pops.items()},
             consumed_per_second=self.rates.per_second(now, counters, "consumed"),
             failed_per_second=self.rates.per_second(now, counters, "failed"),
             pulled_per_second=self.rates.per_second(now, counters, "pulled"),
@@ -161,8 +164,10 @@ class ConsumerReport:
     def health(self) -> ConsumerHealth:
         """Whether the consumer is consuming and, if not, why."""
         rebalancer, service, pops = self.rebalancer, self.service, self.pops()
+        names = self.client.namespace
+        named = names.unwrap_queue
         topics = {
-            topic: TopicView(
+            names.unwrap(topic): TopicView(
                 len(self.client.routes.subscribe_queues(topic)),
                 sum(queue.topic == topic for queue in (*rebalancer.owned, *pops)),
                 rebalancer.member_count,
@@ -172,7 +177,7 @@ class ConsumerReport:
             if topic != retry_topic(self.group) and origin_of_pop_retry(topic, self.group) == topic
         }
         queues = {
-            queue: QueueView(
+            named(queue): QueueView(
                 self._queue(owned),
                 owned.puller.complaint,
                 owned.process_queue.is_full,
@@ -187,9 +192,10 @@ class ConsumerReport:
             complaint=rebalancer.complaint,
             queues=queues,
             pops={
-                queue: PopView(_popped(popped), popped.complaint, popped.is_full)
+                named(queue): PopView(_popped(popped), popped.complaint, popped.is_full)
                 for queue, popped in pops.items()
             },
+            name_servers=tuple(self.client.troubles.of_name_servers()),
             refused=tuple(rebalancer.refused),
             busy_for=max(trio.current_time() - service.running_since, 0.0),
             is_saturated=service.is_saturated,

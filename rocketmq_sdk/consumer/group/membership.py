@@ -20,7 +20,13 @@ from rocketmq_sdk.client.side_by_side import first_answer
 from rocketmq_sdk.consumer.group.lag import group_lag
 from rocketmq_sdk.consumer.group.periodic_jobs import PeriodicJobs
 from rocketmq_sdk.consumer.trace import ConsumeTrace
-from rocketmq_sdk.errors import ConnectError, RequestTimeoutError, RocketMQError, RouteError
+from rocketmq_sdk.errors import (
+    ConnectError,
+    RequestTimeoutError,
+    RocketMQError,
+    RouteError,
+    WrongRunError,
+)
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.protocol.subscription import build_subscription
 
@@ -188,6 +194,8 @@ class Membership(ConsumerCallbacks):
             except RouteError as error:
                 logger.info("group %s: topic %s has no route yet: %s", self._group, topic, error)
                 continue
+            except WrongRunError:
+                raise
             except RocketMQError as error:
                 logger.warning("group %s: no route can be asked for yet: %s", self._group, error)
                 return

@@ -9,7 +9,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Self, Unpack
 
 import trio
+from trio.lowlevel import current_clock
 
+from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.consumer.config import LITE_PULL_OPTIONS, LitePullConfig, LitePullOptions
 from rocketmq_sdk.consumer.constructor_arguments import (
     ConstructorArguments,
@@ -20,13 +22,13 @@ from rocketmq_sdk.consumer.constructor_arguments import (
 from rocketmq_sdk.consumer.health import ConsumerHealth
 from rocketmq_sdk.consumer.lite_pull.member import ChangeListener, LitePullMember
 from rocketmq_sdk.consumer.lite_pull.queue_queries import QueueQueries
-from rocketmq_sdk.errors import ClosedError, ConfigurationError
-from rocketmq_sdk.lifecycle import RunsOnce, check_in_trio, open_quiet_nursery
+from rocketmq_sdk.errors import ClosedError, ConfigurationError, WrongTypeError
+from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.validators import to_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping
+    from collections.abc import AsyncIterator, Collection, Iterable, Mapping
     from datetime import datetime, timedelta
 
     from rocketmq_sdk.client.config import NamesrvSource
@@ -87,7 +89,7 @@ class LitePullConsumer(QueueQueries, RunsOnce):
             "LitePullConsumer", group, LITE_PULL_OPTIONS, options, namesrv, client
         )
         if on_assignment_change is not None and not callable(on_assignment_change):
-            raise ConfigurationError(
+            raise WrongTypeError(
                 f"on_assignment_change is {on_assignment_change!r}, which cannot be called"
             )
         if subscriptions is not None and expressions is not None:
@@ -129,11 +131,13 @@ class LitePullConsumer(QueueQueries, RunsOnce):
                 self._running = False
 
     def _check_running(self) -> None:
+        self.check_run()
         if not self._running:
             raise ClosedError("the consumer is not running; use it inside its `async with` block")
 
     # -- messages
 
+    @checked
     async def poll(
         self, timeout: float | timedelta | None = None, *, max_messages: int | None = None
     ) -> list[ReceivedMessage]:
@@ -165,9 +169,10 @@ class LitePullConsumer(QueueQueries, RunsOnce):
                 "with auto_done the messages of a poll are done when their task polls again; make "
                 "the consumer with auto_done=False to say it of each message"
             )
+        self.check_run()
         for message in messages:
             if not isinstance(message, ReceivedMessage):
-                raise ConfigurationError(
+                raise WrongTypeError(
                     f"done({message!r:.200}) names no ReceivedMessage; give the messages "
                     "themselves, several as done(*messages)"
                 )
@@ -178,12 +183,18 @@ class LitePullConsumer(QueueQueries, RunsOnce):
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        if not self._running:
+        try:
+            here = current_clock()
+        except RuntimeError:
+            here = None
+        if not self._running or here is not self._run_clock:
+            self.check_run()
             raise StopAsyncIteration
         return (await self._member.service.poll(1, float("inf")))[0]
 
     # -- queues
 
+    @checked
     async def subscribe(self, topic: str, expression: Subscription = None) -> None:
         """Subscribe to another topic, or to a topic by another expression.
 
@@ -197,6 +208,7 @@ class LitePullConsumer(QueueQueries, RunsOnce):
             self._client.namespace.wrap(topic), checked_expression(topic, expression)
         )
 
+    @checked
     async def unsubscribe(self, topic: str) -> None:
         """Unsubscribe from a topic.
 
@@ -205,6 +217,7 @@ class LitePullConsumer(QueueQueries, RunsOnce):
         self._check_running()
         await self._member.unsubscribe(self._client.namespace.wrap(topic))
 
+    @checked
     async def assign(self, queues: Collection[MessageQueue]) -> None:
         """Read exactly these queues from now on.
 
@@ -215,40 +228,54 @@ class LitePullConsumer(QueueQueries, RunsOnce):
         known.
         """
         self._check_running()
-        await self._member.assign(queues)
+        wrap = self._client.namespace.wrap_queue
+        await self._member.assign([wrap(queue) for queue in queues])
 
     def assignment(self) -> frozenset[MessageQueue]:
         """The queues that the consumer reads now."""
+        self.check_run()
         return self._member.assignment()
 
+    @checked
     def pause(self, *queues: MessageQueue) -> None:
         """Neither pull nor hand out messages of these queues until `resume`.
 
         What is prefetched is kept. The pause ends when a queue is revoked. Raises
         `ConfigurationError` for a queue that is not assigned.
         """
-        for queue in queues:
-            self._member.owned(queue)
-        for queue in queues:
+        self.check_run()
+        named = self._owned(queues)
+        for queue in named:
             self._member.pause(queue)
 
+    @checked
     def resume(self, *queues: MessageQueue) -> None:
         """Resume paused queues.
 
         Raises `ConfigurationError` for a queue that is not assigned.
         """
-        for queue in queues:
-            self._member.owned(queue)
-        for queue in queues:
+        self.check_run()
+        named = self._owned(queues)
+        for queue in named:
             self._member.resume(queue)
 
+    def _owned(self, queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+        """Owned queues as brokers name them. Raises `ConfigurationError` for others."""
+        named = [self._client.namespace.wrap_queue(queue) for queue in queues]
+        for queue in named:
+            self._member.owned(queue)
+        return named
+
+    @checked
     def position(self, queue: MessageQueue) -> int:
         """The offset of the next message that a poll returns; filtered messages count.
 
         Raises `ConfigurationError` for a queue that is not assigned.
         """
-        return self._member.position(queue)
+        self.check_run()
+        return self._member.position(self._client.namespace.wrap_queue(queue))
 
+    @checked
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Let the next poll of a queue begin at an offset.
 
@@ -257,16 +284,19 @@ class LitePullConsumer(QueueQueries, RunsOnce):
         errors.
         """
         self._check_running()
-        await self._member.seek(queue, offset)
+        await self._member.seek(self._client.namespace.wrap_queue(queue), offset)
 
+    @checked
     async def seek_to_begin(self, queue: MessageQueue) -> None:
         """Seek to the first message that is still stored."""
         await self.seek(queue, await self.begin_offset(queue))
 
+    @checked
     async def seek_to_end(self, queue: MessageQueue) -> None:
         """Seek to the end, after the last message."""
         await self.seek(queue, await self.end_offset(queue))
 
+    @checked
     async def seek_to_timestamp(self, queue: MessageQueue, moment: datetime | int) -> None:
         """Seek to the message stored at a moment, otherwise the next one.
 
@@ -285,6 +315,7 @@ class LitePullConsumer(QueueQueries, RunsOnce):
         self._check_running()
         return await self._member.group_lag()
 
+    @checked
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
         """Commit all polled messages, or the given offsets, and wait for the brokers.
 
@@ -296,7 +327,8 @@ class LitePullConsumer(QueueQueries, RunsOnce):
         if offsets is None:
             await self._member.commit()
         else:
-            await self._member.write(offsets)
+            wrap = self._client.namespace.wrap_queue
+            await self._member.write({wrap(queue): offset for queue, offset in offsets.items()})
 
     @property
     def messages(self) -> MessageQueries:
@@ -308,18 +340,17 @@ class LitePullConsumer(QueueQueries, RunsOnce):
 
         Messages that were handed out are counted as `consumed`.
         """
-        check_in_trio("consumer.statistics")
+        self.check_run()
         return self._member.statistics()
 
     def health(self) -> ConsumerHealth:
         """Whether polls get messages and, if not, why, in plain words.
 
-        Makes no requests: it reports what the consumer knows. Raises `WrongRunError`
-        outside of trio.
+        Makes no requests: it reports what the consumer knows.
         """
+        self.check_run()
         if not self._running:
             return ConsumerHealth(
                 False, ("it is not running: use it inside its `async with` block",)
             )
-        check_in_trio("consumer.health")
         return self._member.health()

@@ -28,7 +28,7 @@ from rocketmq_sdk.protocol.bodies.members import ConsumerData
 from rocketmq_sdk.protocol.subscription import build_subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterable
 
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.config import LitePullConfig
@@ -137,11 +137,9 @@ class LitePullMember(QueueMembership):
         await super()._finish(0.0)
 
     def _note_change(self, before: set[MessageQueue]) -> None:
-        owned = frozenset(self._rebalancer.owned)
+        owned, earlier = self.assignment(), self._named(before)
         self._changes.send_nowait(
-            AssignmentChange(
-                added=owned - before, revoked=frozenset(before) - owned, assigned=owned
-            )
+            AssignmentChange(added=owned - earlier, revoked=earlier - owned, assigned=owned)
         )
 
     async def _tell_changes(self, listener: ChangeListener) -> None:
@@ -215,8 +213,11 @@ class LitePullMember(QueueMembership):
         return owned
 
     def assignment(self) -> frozenset[MessageQueue]:
-        """The queues of this consumer."""
-        return frozenset(self._rebalancer.owned)
+        """The queues of this consumer, as users name them."""
+        return self._named(self._rebalancer.owned)
+
+    def _named(self, queues: Iterable[MessageQueue]) -> frozenset[MessageQueue]:
+        return frozenset(map(self._client.namespace.unwrap_queue, queues))
 
     def pause(self, queue: MessageQueue) -> None:
         """Stop pulling and handing out a queue."""

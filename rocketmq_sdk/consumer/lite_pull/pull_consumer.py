@@ -5,11 +5,13 @@ Follows `DefaultMQPullConsumer` of Apache RocketMQ 5.4.0.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, ClassVar, Final, Unpack
 
 from rocketmq_sdk.client.api.pull import pull_message
 from rocketmq_sdk.client.api.send import consumer_send_back
+from rocketmq_sdk.client.arguments import checked, wrong_type
 from rocketmq_sdk.consumer.constructor_arguments import (
     ConstructorArguments,
     Subscription,
@@ -33,7 +35,7 @@ from rocketmq_sdk.protocol.subscription import build_subscription
 from rocketmq_sdk.validators import to_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator
     from datetime import timedelta
 
     import trio
@@ -133,11 +135,17 @@ class PullConsumer(QueueQueries, RunsOnce):
             finally:
                 self._running = False
 
+    def _check_running(self) -> None:
+        self.check_run()
+        if not self._running:
+            raise ClosedError("the consumer is not running; use it inside its `async with` block")
+
     @property
     def messages(self) -> MessageQueries:
         """Queries for stored messages: by id, key, tag, place and time."""
         return self._client.messages
 
+    @checked
     async def pull(
         self,
         queue: MessageQueue,
@@ -157,8 +165,7 @@ class PullConsumer(QueueQueries, RunsOnce):
         `RouteError`, `ConnectError`, `RequestTimeoutError`, the broker's errors, and
         `RemoteProtocolError` when a message cannot be decoded.
         """
-        if not self._running:
-            raise ClosedError("the consumer is not running; use it inside its `async with` block")
+        self._check_running()
         if offset < 0 or max_messages < 1:
             raise ConfigurationError(
                 f"offset {offset} must not be below 0 and max_messages {max_messages} not below 1"
@@ -205,15 +212,18 @@ class PullConsumer(QueueQueries, RunsOnce):
                 message.topic = self._client.namespace.unwrap(message.topic)
         return result
 
+    @checked
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Commit the group's offset in a queue, that of the next message to consume.
 
         Returns when the broker has confirmed it.
         """
+        self._check_running()
         queue = self._client.namespace.wrap_queue(queue)
         await self._member.topic_route(queue.topic)
         await self._offsets.write(queue, offset, confirmed=True)
 
+    @checked
     async def send_back(
         self,
         messages: ReceivedMessage | Iterable[ReceivedMessage],
@@ -225,7 +235,12 @@ class PullConsumer(QueueQueries, RunsOnce):
         With `delay_level` -1 they go to the dead letter topic. Raises the broker's
         error; the messages before the one that failed were taken.
         """
-        for message in [messages] if isinstance(messages, ReceivedMessage) else messages:
+        self._check_running()
+        named = list(messages) if isinstance(messages, Iterable) else [messages]
+        for message in named:
+            if not isinstance(message, ReceivedMessage):
+                raise wrong_type("messages of send_back()", messages, "one or more ReceivedMessage")
+        for message in named:
             await consumer_send_back(
                 self._client,
                 message.broker_name,

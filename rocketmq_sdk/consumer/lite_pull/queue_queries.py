@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.client.api.offsets import (
@@ -10,6 +11,7 @@ from rocketmq_sdk.client.api.offsets import (
     min_offset,
     search_offset,
 )
+from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.model.message import epoch_milliseconds
 
@@ -31,26 +33,37 @@ class QueueQueries:
     _client: Client
     _offsets: RemoteOffsets
 
+    @abstractmethod
+    def _check_running(self) -> None:
+        """Raise `ClosedError` outside of the block, `WrongRunError` in another run."""
+
+    @checked
     async def message_queues(self, topic: str) -> list[MessageQueue]:
         """The readable queues of a topic, sorted."""
+        self._check_running()
         topic = self._client.namespace.wrap(topic)
         route = await self._client.route(topic, refresh=True)
-        return sorted(route.subscribe_queues(topic))
+        return sorted(map(self._client.namespace.unwrap_queue, route.subscribe_queues(topic)))
 
+    @checked
     async def begin_offset(self, queue: MessageQueue) -> int:
         """The first offset that is still stored (31)."""
+        self._check_running()
         queue = self._client.namespace.wrap_queue(queue)
         await self._client.route(queue.topic)
         return max(
             await min_offset(self._client, queue.broker_name, queue.topic, queue.queue_id), 0
         )
 
+    @checked
     async def end_offset(self, queue: MessageQueue) -> int:
         """The offset after the last message (30)."""
+        self._check_running()
         queue = self._client.namespace.wrap_queue(queue)
         await self._client.route(queue.topic)
         return await max_offset(self._client, queue.broker_name, queue.topic, queue.queue_id)
 
+    @checked
     async def offset_for_timestamp(
         self,
         queue: MessageQueue,
@@ -64,6 +77,7 @@ class QueueQueries:
         equals.
         """
         timestamp = epoch_milliseconds(moment)
+        self._check_running()
         queue = self._client.namespace.wrap_queue(queue)
         await self._client.route(queue.topic)
         return await search_offset(
@@ -75,11 +89,13 @@ class QueueQueries:
             boundary=boundary,
         )
 
+    @checked
     async def earliest_message_time(self, queue: MessageQueue) -> int | None:
         """When the first message was stored, in epoch milliseconds (32).
 
         None for an empty queue.
         """
+        self._check_running()
         queue = self._client.namespace.wrap_queue(queue)
         await self._client.route(queue.topic)
         found = await earliest_store_time(
@@ -87,8 +103,10 @@ class QueueQueries:
         )
         return None if found < 0 else found
 
+    @checked
     async def committed(self, queue: MessageQueue) -> int | None:
         """The offset that the group has committed at the broker (14), if any."""
+        self._check_running()
         queue = self._client.namespace.wrap_queue(queue)
         await self._client.route(queue.topic)
         return await self._offsets.read(queue)

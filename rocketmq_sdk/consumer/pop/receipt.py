@@ -10,18 +10,24 @@ other group.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
 
 from rocketmq_sdk.consumer.retry_states import SIMPLE, Event, State, next_state
-from rocketmq_sdk.errors import ConfigurationError, ReceiptHandleError
-from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.errors import ReceiptHandleError, WrongTypeError
+from rocketmq_sdk.model.message import MadeMessage, ReceivedMessage
 from rocketmq_sdk.model.properties import FIRST_POP_TIME, POP_CK
-from rocketmq_sdk.protocol.receipt_handle import NORMAL
+from rocketmq_sdk.protocol.receipt_handle import NORMAL, RETRY_V1, ReceiptHandle
+from rocketmq_sdk.validators import to_seconds
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
+    from datetime import timedelta
+
+
+_NO_GROUP: Final = ""
+"""The group of a message that a program has made."""
 
 
 class Receipt:
@@ -59,7 +65,7 @@ class Receipt:
         return (
             self.state is State.INFLIGHT
             and self.replaced_by is None
-            and trio.current_time() < self.expires_at
+            and (self.expires_at == math.inf or trio.current_time() < self.expires_at)
         )
 
     def problem(self, now: float, group: str) -> str | None:
@@ -67,6 +73,8 @@ class Receipt:
 
         None when it is good.
         """
+        if self.group == _NO_GROUP:
+            return "the message was made by a program; only one that was received has a receipt"
         if self.group != group:
             return (
                 f"the receipt handle '{self.handle}' was given to group {self.group!r}, not to "
@@ -122,12 +130,36 @@ class PoppedMessage(ReceivedMessage):
     _receipt: Receipt
 
     # Decoders do not pass here.
-    def __init__(self, *_arguments: object, **_more: object) -> None:
-        """Raise `ConfigurationError`: only a broker gives receipts."""
-        raise ConfigurationError(
-            "a popped message comes from a broker, with a receipt; to test code without one, make "
-            "a ReceivedMessage, or receive from an EmbeddedBroker in memory"
+    def __init__(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        invisible_duration: float | timedelta = math.inf,
+        **more: Unpack[MadeMessage],
+    ) -> None:
+        """A message as if it had been received, to test a handler without any broker.
+
+        `reconsume_times` is how many deliveries have failed before. The message is this
+        consumer's for `invisible_duration` seconds; a finite time needs trio. The other
+        arguments are those of `ReceivedMessage`. No broker knows it: a real consumer
+        refuses to acknowledge it with `ReceiptHandleError`.
+        """
+        super().__init__(topic, body, **more)
+        seconds = to_seconds(invisible_duration)
+        forever = seconds == math.inf
+        handle = ReceiptHandle(
+            start_offset=self.offset,
+            pop_time=self.store_timestamp,
+            invisible_time=0 if forever else round(seconds * 1000),
+            revive_queue_id=0,
+            kind=RETRY_V1 if self.reconsume_times else NORMAL,
+            broker_name=self.broker_name,
+            queue_id=self.queue_id,
+            offset=self.offset,
         )
+        until = math.inf if forever else trio.current_time() + seconds
+        self._receipt = Receipt(topic, handle, until, _NO_GROUP)
 
     @property
     def receipt(self) -> Receipt:
@@ -178,7 +210,7 @@ def receipt_of(message: PoppedMessage | Receipt) -> Receipt:
         return message
     if isinstance(message, PoppedMessage):
         return message.receipt
-    raise ConfigurationError(
-        f"{message!r} has no receipt; only messages that a simple consumer has received can be "
-        "acknowledged or changed"
+    raise WrongTypeError(
+        f"{message!r:.200} has no receipt; only messages that a simple consumer has received can "
+        "be acknowledged or changed"
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 import attrs
 
+from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.consumer.config import PUSH_OPTIONS, PushConfig, PushOptions
 from rocketmq_sdk.consumer.constructor_arguments import (
     ConstructorArguments,
@@ -20,8 +21,8 @@ from rocketmq_sdk.consumer.constructor_arguments import (
 from rocketmq_sdk.consumer.health import ConsumerHealth
 from rocketmq_sdk.consumer.push.member import PushMember
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics
-from rocketmq_sdk.errors import ClosedError, ConfigurationError
-from rocketmq_sdk.lifecycle import RunsOnce, check_in_trio, open_quiet_nursery
+from rocketmq_sdk.errors import ClosedError, WrongTypeError
+from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.enums import MessageModel
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class PushConsumer(RunsOnce):
             "PushConsumer", group, PUSH_OPTIONS, options, namesrv, client
         )
         if not callable(listener):
-            raise ConfigurationError(f"the listener is {listener!r}, which cannot be called")
+            raise WrongTypeError(f"the listener is {listener!r:.200}, which cannot be called")
         self.group = group
         self.config = PushConfig(**arguments.own)
         self._listener = listener
@@ -124,17 +125,17 @@ class PushConsumer(RunsOnce):
 
     def statistics(self) -> ConsumerStatistics:
         """What the consumer owns, holds and has done, its lag and its rates."""
+        self.check_run()
         if self._member is None:
             return ConsumerStatistics()
-        check_in_trio("consumer.statistics")
         return self._member.statistics()
 
     def health(self) -> ConsumerHealth:
         """Whether the consumer is consuming and, if not, why, in plain words.
 
-        Makes no requests: it reports what the consumer knows. Raises `WrongRunError`
-        outside of trio.
+        Makes no requests: it reports what the consumer knows.
         """
+        self.check_run()
         if self._member is None or not self._running:
             state = (
                 "is not running: enter it with `async with`"
@@ -142,7 +143,6 @@ class PushConsumer(RunsOnce):
                 else "has ended"
             )
             return ConsumerHealth(False, (f"it {state}",))
-        check_in_trio("consumer.health")
         return self._member.health()
 
     def suspend(self) -> None:
@@ -167,6 +167,7 @@ class PushConsumer(RunsOnce):
         """
         return await self._running_member().group_lag()
 
+    @checked
     def set_concurrency(self, concurrency: int) -> None:
         """Let so many calls of the listener (1-1000) run at the same time from now on.
 
@@ -176,6 +177,7 @@ class PushConsumer(RunsOnce):
         checked = attrs.evolve(self.config, concurrency=concurrency)
         self._running_member().set_concurrency(checked.concurrency)
 
+    @checked
     async def subscribe(self, topic: str, expression: Subscription = None) -> None:
         """Subscribe to another topic, or to a topic by another expression.
 
@@ -190,6 +192,7 @@ class PushConsumer(RunsOnce):
             self._arguments.client.namespace.wrap(topic), checked
         )
 
+    @checked
     async def unsubscribe(self, topic: str) -> None:
         """Unsubscribe from a topic.
 
@@ -199,6 +202,7 @@ class PushConsumer(RunsOnce):
         await self._running_member().unsubscribe(self._arguments.client.namespace.wrap(topic))
 
     def _running_member(self) -> PushMember:
+        self.check_run()
         if self._member is None or not self._running:
             raise ClosedError("the consumer is not running; enter it with `async with`")
         return self._member

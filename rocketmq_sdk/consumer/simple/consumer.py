@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Self, Unpack
 
 import trio
 
+from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.consumer.config import SIMPLE_OPTIONS, SimpleConfig, SimpleOptions
 from rocketmq_sdk.consumer.constructor_arguments import (
     ConstructorArguments,
@@ -19,11 +20,11 @@ from rocketmq_sdk.consumer.constructor_arguments import (
     checked_subscriptions,
 )
 from rocketmq_sdk.consumer.health import ConsumerHealth
-from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt
+from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt, receipt_of
 from rocketmq_sdk.consumer.retry_states import State
 from rocketmq_sdk.consumer.simple.member import SimpleMember
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError
-from rocketmq_sdk.lifecycle import RunsOnce, check_in_trio, open_quiet_nursery
+from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.validators import to_seconds
 
 if TYPE_CHECKING:
@@ -98,6 +99,10 @@ class SimpleConsumer(RunsOnce):
         async with open_quiet_nursery() as nursery, self._member.started(nursery):
             yield
 
+    def _check_running(self) -> None:
+        self.check_run()
+        self._member.check_running()
+
     # -- what is known of it
 
     @property
@@ -107,20 +112,19 @@ class SimpleConsumer(RunsOnce):
 
     def statistics(self) -> SimpleStatistics:
         """What the consumer has received, acknowledged and given up, and its rates."""
-        check_in_trio("consumer.statistics")
+        self.check_run()
         return self._member.statistics()
 
     def health(self) -> ConsumerHealth:
         """Whether receives get messages and, if not, why, in plain words.
 
-        Makes no requests: it reports what the consumer knows. Raises `WrongRunError`
-        outside of trio.
+        Makes no requests: it reports what the consumer knows.
         """
+        self.check_run()
         if not self._member.running:
             return ConsumerHealth(
                 False, ("it is not running: use it inside its `async with` block",)
             )
-        check_in_trio("consumer.health")
         return self._member.health()
 
     async def group_lag(self) -> dict[MessageQueue, int]:
@@ -129,30 +133,33 @@ class SimpleConsumer(RunsOnce):
         Of all queues of the subscribed topics, whoever owns them; the masters are
         asked. Raises the error of a broker that cannot be asked, and `ClosedError`.
         """
-        self._member.check_running()
+        self._check_running()
         return await self._member.group_lag()
 
     # -- receiving
 
+    @checked
     async def subscribe(self, topic: str, expression: Subscription = None) -> None:
         """Subscribe to another topic, or to a topic by another expression.
 
         Returns when brokers know. Raises `ConfigurationError`, a broker's error for an
         expression that it cannot serve, and `ClosedError`.
         """
-        self._member.check_running()
+        self._check_running()
         await self._member.subscribe(
             self._namespace.wrap(topic), checked_expression(topic, expression)
         )
 
+    @checked
     async def unsubscribe(self, topic: str) -> None:
         """Unsubscribe from a topic; received messages can still be acknowledged.
 
         Raises `ClosedError`.
         """
-        self._member.check_running()
+        self._check_running()
         await self._member.unsubscribe(self._namespace.wrap(topic))
 
+    @checked
     async def receive(
         self,
         max_messages: int = DEFAULT_BATCH,
@@ -172,6 +179,7 @@ class SimpleConsumer(RunsOnce):
             raise ConfigurationError(
                 f"max_messages is {max_messages!r}; it must be from 1 to {MAX_BATCH}"
             )
+        self._check_running()
         config = self.config
         invisible = config.invisible_ms(
             config.invisible_duration
@@ -199,7 +207,7 @@ class SimpleConsumer(RunsOnce):
         or belongs to another group. After any other error the message may be
         acknowledged again.
         """
-        self._member.check_running()
+        self._check_running()
         await self._member.ack(message)
 
     async def batch_ack(self, messages: Sequence[PoppedMessage | Receipt]) -> None:
@@ -208,9 +216,10 @@ class SimpleConsumer(RunsOnce):
         Those with good receipts are acknowledged. If there are others,
         `ReceiptHandleError` is raised then and names them.
         """
-        self._member.check_running()
+        self._check_running()
         await self._member.batch_ack(messages)
 
+    @checked
     async def change_invisible_duration(
         self, message: PoppedMessage | Receipt, invisible_duration: float | timedelta | None = None
     ) -> Receipt:
@@ -222,8 +231,9 @@ class SimpleConsumer(RunsOnce):
         `ReceiptHandleError` like `ack`, and the broker's errors. When no answer comes,
         it is unknown which of the two receipts is valid.
         """
-        self._member.check_running()
+        self._check_running()
         if invisible_duration is None:
+            receipt_of(message)
             if not isinstance(message, PoppedMessage):
                 raise ConfigurationError(
                     "how long a retry waits depends on the message's attempt: give the message, "
@@ -235,6 +245,7 @@ class SimpleConsumer(RunsOnce):
         return await self._member.change_invisible_duration(message, seconds)
 
     @asynccontextmanager
+    @checked
     async def processing(
         self, message: PoppedMessage, *, invisible_duration: float | timedelta | None = None
     ) -> AsyncIterator[PoppedMessage]:
@@ -250,7 +261,8 @@ class SimpleConsumer(RunsOnce):
         `ReceiptHandleError` at either end of the block when the message is not this
         consumer's any more.
         """
-        self._member.check_running()
+        self._check_running()
+        receipt_of(message)
         seconds = (
             self.config.invisible_duration
             if invisible_duration is None

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import trio
 
 from rocketmq_sdk.client.api.pop import ack_message, batch_ack_messages, change_invisible_time
 from rocketmq_sdk.client.api.send import consumer_send_back
+from rocketmq_sdk.client.troubles import one_line, route_reason
 from rocketmq_sdk.consumer.group.membership import Membership
-from rocketmq_sdk.consumer.health import ConsumerHealth, one_line, route_reason
+from rocketmq_sdk.consumer.health import ConsumerHealth
 from rocketmq_sdk.consumer.outcome import DEAD_LETTER
 from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt, receipt_of
 from rocketmq_sdk.consumer.retry_delays import delay_ms
@@ -30,13 +32,13 @@ from rocketmq_sdk.consumer.simple.receiver import (
 from rocketmq_sdk.consumer.simple.renewal import Renewals
 from rocketmq_sdk.consumer.simple.trace import ReceiptTrace
 from rocketmq_sdk.consumer.statistics import Counters, Rates, SimpleStatistics
-from rocketmq_sdk.errors import ClosedError, ReceiptHandleError, RocketMQError
+from rocketmq_sdk.errors import ClosedError, ReceiptHandleError, RocketMQError, WrongTypeError
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.protocol.bodies.members import ConsumerData
 from rocketmq_sdk.protocol.subscription import build_subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.config import SimpleConfig
@@ -165,14 +167,15 @@ class SimpleMember(Membership):
         complaints = {
             place: text for place, text in self.receiver.complaints.items() if place in places
         }
-        reasons = []
+        reasons, named = [], self._client.namespace.unwrap
         for topic in sorted(self._subscriptions):
             known = any(place.topic == topic for place in places)
             problem = self._client.routes.problem(topic)
             if problem or not known:
-                reasons.append(route_reason(topic, problem, known=known))
+                reasons.append(route_reason(named(topic), problem, known=known))
+        reasons += self._client.troubles.of_name_servers()
         reasons += [
-            f"{place.topic} at {place.broker_name} cannot be popped: {one_line(text)}"
+            f"{named(place.topic)} at {place.broker_name} cannot be popped: {one_line(text)}"
             for place, text in sorted(complaints.items())
         ]
         return ConsumerHealth(len(complaints) < len(places), tuple(reasons))
@@ -332,6 +335,8 @@ class SimpleMember(Membership):
         Then the first error is raised, otherwise one for the receipts that are not
         good.
         """
+        if not isinstance(targets, Iterable):
+            raise WrongTypeError(f"messages is {targets!r:.200}; give a list of messages")
         asked = [receipt_of(target) for target in targets]
         if any(receipt.busy is not None for receipt in asked):
             for target in targets:
