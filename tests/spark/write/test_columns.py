@@ -13,11 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.model.message import TRIMMED, Message
 from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.protocol.batch_codec import BatchItem, decode_batch, encode_batch
 from rocketmq_sdk.spark.schema import DEDUP_PROPERTY
-from rocketmq_sdk.spark.write.columns import Frames
+from rocketmq_sdk.spark.write.columns import (
+    MOST_PROPERTY_BYTES,
+    Frames,
+    _blank,
+    _untrimmed,
+)
 from rocketmq_sdk.spark.write.dedup_ids import DedupIds, content_hash
 from rocketmq_sdk.spark.write.rows import LoneRow, RowMaker, content_of
 
@@ -378,3 +383,51 @@ def test_rows_are_told_apart_by_where_they_were_read_from() -> None:
     elsewhere = ids_of(rows[::-1], partition=8)
     assert set(found[:5]) == set(elsewhere[1:])
     assert found[5] != elsewhere[0]
+
+
+SPACES = [chr(code) for code in range(0x3001) if chr(code).isspace()]
+TEXTS = st.text(st.sampled_from([*SPACES, "\x01", "\x02", "\0", "|", ",", "*", "a", "ü", "字"]))
+LONG = st.integers(MOST_PROPERTY_BYTES - 400, MOST_PROPERTY_BYTES + 5).map(lambda n: "x" * n)
+ANY_TEXT = st.none() | TEXTS | WORDS | st.sampled_from(["a", "b"]) | LONG
+ANY: dict[str, st.SearchStrategy[Any]] = {
+    **VALUES,
+    "body": st.none() | st.integers(0, 1001).map(lambda n: b"b" * n) | st.binary(max_size=12),
+    "tags": ANY_TEXT,
+    "keys": st.none() | st.lists(ANY_TEXT, max_size=3),
+    "properties": st.none() | st.lists(st.tuples(NAMES | TEXTS, ANY_TEXT), max_size=3),
+    "shardingKey": ANY_TEXT,
+    "dedupKey": ANY_TEXT,
+}
+ONE_TEXT = {"body": pa.string(), "keys": pa.string()}
+
+
+def told(making: RowMaker, batch: pa.RecordBatch) -> tuple[Any, ...]:
+    """What is sent, what is refused, and why the first of it."""
+    found = sorted(sent(list(making.parts(batch))), key=repr)
+    first = making.first_skipped
+    return found, making.rows, making.skipped, first and (first.row, first.column, first.reason)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_row_is_sent_alike_or_refused_alike_on_both_ways(data: st.DataObject) -> None:
+    """By columns beside others, and alone as a message of its own: any text, any size."""
+    others = st.lists(st.sampled_from([name for name in TYPES if name != "body"]), unique=True)
+    columns = ["body", *data.draw(others)]
+    topic = data.draw(st.sampled_from(["T", None])) if "topic" in columns else "T"
+    texts = [name for name in ONE_TEXT if name in columns and data.draw(st.booleans())]
+    types = {**TYPES, **{name: ONE_TEXT[name] for name in texts}}
+    values = {name: st.none() | TEXTS if name in texts else ANY[name] for name in columns}
+    rows = data.draw(st.lists(st.fixed_dictionaries(values), min_size=1, max_size=5))
+    batch = batch_of(rows, columns, types)
+    by_columns = told(maker(columns, topic=topic), batch)
+    assert by_columns == told(maker(columns, topic=topic, alone=True), batch)
+
+
+def test_arrow_and_python_agree_about_every_character() -> None:
+    every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    column = pa.array(every)
+    assert _blank(column, ()).to_pylist() == [text.isspace() for text in every]
+    ends = pa.array([f"x{text}" for text in every])
+    trimmed = [f"x{text}" != f"x{text}".strip(TRIMMED) for text in every]
+    assert _untrimmed(ends, ()).to_pylist() == trimmed
