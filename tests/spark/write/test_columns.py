@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.message import TRIMMED, Message
+from rocketmq_sdk.model.properties import RESERVED_NAMES
 from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.protocol.batch_codec import BatchItem, decode_batch, encode_batch
 from rocketmq_sdk.spark.schema import DEDUP_PROPERTY
@@ -27,7 +28,7 @@ from rocketmq_sdk.spark.write.dedup_ids import DedupIds, content_hash
 from rocketmq_sdk.spark.write.rows import LoneRow, RowMaker, content_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 TYPES = {
@@ -386,19 +387,43 @@ def test_rows_are_told_apart_by_where_they_were_read_from() -> None:
 
 
 SPACES = [chr(code) for code in range(0x3001) if chr(code).isspace()]
-TEXTS = st.text(st.sampled_from([*SPACES, "\x01", "\x02", "\0", "|", ",", "*", "a", "ü", "字"]))
-LONG = st.integers(MOST_PROPERTY_BYTES - 400, MOST_PROPERTY_BYTES + 5).map(lambda n: "x" * n)
-ANY_TEXT = st.none() | TEXTS | WORDS | st.sampled_from(["a", "b"]) | LONG
-ANY: dict[str, st.SearchStrategy[Any]] = {
-    **VALUES,
-    "body": st.none() | st.integers(0, 1001).map(lambda n: b"b" * n) | st.binary(max_size=12),
-    "tags": ANY_TEXT,
-    "keys": st.none() | st.lists(ANY_TEXT, max_size=3),
-    "properties": st.none() | st.lists(st.tuples(NAMES | TEXTS, ANY_TEXT), max_size=3),
-    "shardingKey": ANY_TEXT,
-    "dedupKey": ANY_TEXT,
+MARKS = ["\x01", "\x02", "\0", "|", ",", "*", " ", "ü", "字"]
+ODD_TEXTS = [
+    None,
+    "",
+    *SPACES,
+    *(mark + text for mark in (*MARKS, *SPACES) for text in ("", "a")),
+    *(f"a{mark}" for mark in (*MARKS, *SPACES)),
+    *(f"a{mark}b" for mark in (*MARKS, *SPACES)),
+    *sorted(RESERVED_NAMES),
+    DEDUP_PROPERTY,
+    *("x" * (MOST_PROPERTY_BYTES - less) for less in range(-2, 160)),
+]
+PLAIN_ROW: dict[str, Any] = {
+    "body": b"x",
+    "topic": "T",
+    "tags": "A",
+    "keys": ["k"],
+    "properties": [("p", "1"), ("q", "2")],
+    "shardingKey": "s",
+    "dedupKey": None,
 }
-ONE_TEXT = {"body": pa.string(), "keys": pa.string()}
+PLACES_OF_A_TEXT: dict[str, Callable[[str | None], dict[str, Any]]] = {
+    "body": lambda text: {"body": None if text is None else text.encode()},
+    "tag": lambda text: {"tags": text},
+    "only key": lambda text: {"keys": [text]},
+    "second key": lambda text: {"keys": ["k", text]},
+    "value": lambda text: {"properties": [("p", text), ("q", "2")]},
+    "name": lambda text: {"properties": [("p", "1"), (text or "", "2")]},
+    "name that comes twice": lambda text: {"properties": [(text or "", "1"), (text or "", "2")]},
+    "sharding key": lambda text: {"shardingKey": text},
+    "dedup key": lambda text: {"dedupKey": text},
+    "topic": lambda text: {"topic": text},
+}
+
+
+def batched(texts: Sequence[str | None], size: int) -> list[Sequence[str | None]]:
+    return [texts[begin : begin + size] for begin in range(0, len(texts), size)]
 
 
 def told(making: RowMaker, batch: pa.RecordBatch) -> tuple[Any, ...]:
@@ -408,20 +433,15 @@ def told(making: RowMaker, batch: pa.RecordBatch) -> tuple[Any, ...]:
     return found, making.rows, making.skipped, first and (first.row, first.column, first.reason)
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.data())
-def test_a_row_is_sent_alike_or_refused_alike_on_both_ways(data: st.DataObject) -> None:
-    """By columns beside others, and alone as a message of its own: any text, any size."""
-    others = st.lists(st.sampled_from([name for name in TYPES if name != "body"]), unique=True)
-    columns = ["body", *data.draw(others)]
-    topic = data.draw(st.sampled_from(["T", None])) if "topic" in columns else "T"
-    texts = [name for name in ONE_TEXT if name in columns and data.draw(st.booleans())]
-    types = {**TYPES, **{name: ONE_TEXT[name] for name in texts}}
-    values = {name: st.none() | TEXTS if name in texts else ANY[name] for name in columns}
-    rows = data.draw(st.lists(st.fixed_dictionaries(values), min_size=1, max_size=5))
-    batch = batch_of(rows, columns, types)
-    by_columns = told(maker(columns, topic=topic), batch)
-    assert by_columns == told(maker(columns, topic=topic, alone=True), batch)
+@pytest.mark.parametrize("place", PLACES_OF_A_TEXT)
+def test_a_row_is_sent_alike_or_refused_alike_on_both_ways(place: str) -> None:
+    """By columns between plain rows, and alone as a message of its own."""
+    columns = list(PLAIN_ROW)
+    for texts in batched(ODD_TEXTS, 40):
+        odd = [{**PLAIN_ROW, **PLACES_OF_A_TEXT[place](text)} for text in texts]
+        batch = batch_of([PLAIN_ROW, *odd, PLAIN_ROW], columns)
+        by_columns = told(maker(columns, topic=None), batch)
+        assert by_columns == told(maker(columns, topic=None, alone=True), batch), texts
 
 
 def test_arrow_and_python_agree_about_every_character() -> None:
