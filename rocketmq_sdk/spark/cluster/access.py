@@ -1,15 +1,15 @@
 """How a reader or writer reaches the cluster.
 
 The value pickles, and it is the key of the cached clients. Files and environment
-variables are read where a connection is made, so keys of `credentialsFile` and
-`credentialsEnv` never leave their machine.
+variables are read where a connection is made, and again when a broker refuses the keys,
+so keys of `credentialsFile` and `credentialsEnv` never leave their machine.
 """
 
 from __future__ import annotations
 
 import os
 import ssl
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -17,7 +17,8 @@ from rocketmq_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rocketmq_sdk.client.config import ClientOptions
-    from rocketmq_sdk.spark.options.parsing import SparkOptions
+    from rocketmq_sdk.client.credentials import Credentials
+    from rocketmq_sdk.spark.options.settings import SparkOptions
 
 
 @attrs.frozen
@@ -49,18 +50,22 @@ class ClusterAccess:
         Raises `ConfigurationError` for keys or certificates that cannot be read.
         """
         options: ClientOptions = {}
-        credentials = self._credentials()
+        credentials = self.credentials()
         if credentials is not None:
-            from rocketmq_sdk.client.credentials import Signing
+            from rocketmq_sdk.spark.cluster.signing import FreshSigning
 
-            options["interceptors"] = (Signing(credentials),)
+            options["interceptors"] = (FreshSigning(credentials, self.credentials),)
         if self.tls:
             options["tls"] = self._tls()
         if self.namespace:
             options["namespace"] = self.namespace
         return options
 
-    def _credentials(self) -> Any:
+    def credentials(self) -> Credentials | None:
+        """The keys as they are now; None without any.
+
+        Raises `ConfigurationError` where file or environment do not have them.
+        """
         from rocketmq_sdk.client.credentials import Credentials
 
         if self.access_key is not None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from rocketmq_sdk.client.runtime import Client
-    from rocketmq_sdk.spark.options.parsing import SparkOptions
+    from rocketmq_sdk.spark.options.settings import SparkOptions
 
 logger = logging.getLogger("rocketmq_sdk.spark")
 _INTERNAL: Final = ("%RETRY%", "%DLQ%")
@@ -59,6 +59,11 @@ async def broker_address(client: Client, broker: str, topic: str) -> str | None:
         if replica is not None:
             return replica.address
     return address
+
+
+def read_group(client: Client, group: str) -> str:
+    """The whole name of the group that reads name; tools' own is in no namespace."""
+    return group if group == TOOLS_GROUP else client.namespace.wrap(group)
 
 
 async def bounds_at(client: Client, broker: str, topic: str) -> dict[int, Bounds]:
@@ -110,7 +115,7 @@ class ClusterView:
             return sorted({queue.topic for queue in settings.assign})
         if settings.subscribe is not None:
             return sorted(settings.subscribe)
-        wanted = re.compile(settings.subscribe_pattern)
+        wanted = re.compile(settings.subscribe_pattern or "")
         names = await self._ask(
             "asking the name server for topics", lambda: topic_names(self._client)
         )
@@ -312,7 +317,8 @@ class ClusterView:
             if address is None:
                 raise RouteError(f"no route names a master of the broker {broker!r}")
             try:
-                await check_client_config(self._client, address, TOOLS_GROUP, subscription)
+                group = read_group(self._client, settings.read_group)
+                await check_client_config(self._client, address, group, subscription)
             except BrokerError as error:
                 if error.code in _BUSY:
                     raise

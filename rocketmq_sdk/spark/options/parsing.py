@@ -9,7 +9,8 @@ import difflib
 import os
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketmq_sdk.spark.options.table import BY_ALIAS, BY_NAME, OPTIONS, Option, OptionError, Use
+from rocketmq_sdk.spark.options.settings import SparkOptions
+from rocketmq_sdk.spark.options.table import BY_NAME, OPTIONS, Option, OptionError, Use
 from rocketmq_sdk.spark.options.values import Edge
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "namesrv": "namesrvAddr",
     "bootstrap.servers": "namesrvAddr",
     "kafka.bootstrap.servers": "namesrvAddr",
-    "kafka.group.id": "consumerGroup",
-    "groupidprefix": "consumerGroup",
-    "group": "consumerGroup",
+    "kafka.group.id": "readGroup",
+    "groupidprefix": "readGroup",
+    "group": "readGroup",
     "includeheaders": "includeProperties",
     "maxrowspertrigger": "maxOffsetsPerTrigger",
     "topics": "subscribe",
@@ -40,42 +41,6 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "fetchoffset.numretries": "retryTimeout",
     "fetchoffset.retryintervalms": "retryTimeout",
 }
-
-
-class SparkOptions:
-    """The values of all options, under their Python names.
-
-    Pickles, and its `repr` shows no secret.
-    """
-
-    def __init__(self, use: Use, given: Mapping[str, Any]) -> None:
-        self.use = use
-        self._values = {
-            option.attribute: given.get(option.name, option.default_value()) for option in OPTIONS
-        }
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return self.__dict__["_values"][name]
-        except KeyError:
-            raise AttributeError(name) from None
-
-    def __repr__(self) -> str:
-        shown = {
-            option.name: "***" if option.secret else self._values[option.attribute]
-            for option in OPTIONS
-            if self._values[option.attribute] != option.default_value() and option.use & self.use
-        }
-        return f"SparkOptions({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SparkOptions) and (self.use, self._values) == (
-            other.use,
-            other._values,
-        )
-
-    def __hash__(self) -> int:
-        return hash((self.use, repr(sorted(self._values.items(), key=lambda item: item[0]))))
 
 
 def parse(
@@ -92,10 +57,6 @@ def parse(
         option = _find(name, use)
         if option is None:
             continue
-        if option.name in given:
-            raise OptionError(
-                f"{option.name} and {option.alias} are the same option; give one of them"
-            )
         try:
             given[option.name] = option.parse(str(text))
         except ValueError as error:
@@ -110,13 +71,16 @@ def parse(
             )
         given["namesrvAddr"] = address.strip()
     _check(given, use)
-    return SparkOptions(use, given)
+    values = {
+        option.attribute: given.get(option.name, option.default_value()) for option in OPTIONS
+    }
+    return SparkOptions(use=use, **values)
 
 
 def _find(name: str, use: Use) -> Option | None:
     """The option of a name; None for what Spark adds on its own."""
     lowered = name.lower()
-    option = BY_NAME.get(lowered) or BY_ALIAS.get(lowered)
+    option = BY_NAME.get(lowered)
     if option is None:
         if lowered in _SPARKS_OWN:
             return None
@@ -177,6 +141,11 @@ def _check(given: Mapping[str, Any], use: Use) -> None:
         )
     if "maxTriggerDelay" in given and "minOffsetsPerTrigger" not in given:
         raise OptionError("maxTriggerDelay only counts beside minOffsetsPerTrigger")
+    if "numPartitions" in given and "minPartitions" in given:
+        raise OptionError(
+            "numPartitions says how many tasks there are and minPartitions how many at least; "
+            "give one of them"
+        )
     if "maxBrokerAway" in given and given.get("onBrokerAway") != "skip":
         raise OptionError("maxBrokerAway only counts beside onBrokerAway=skip")
     least, most = given.get("minOffsetsPerTrigger"), given.get("maxOffsetsPerTrigger")

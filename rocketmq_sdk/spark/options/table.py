@@ -15,6 +15,7 @@ from typing import Any, Final
 import attrs
 
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.names import TOOLS_GROUP
 from rocketmq_sdk.spark.options import values
 from rocketmq_sdk.spark.plan.offsets import EARLIEST, LATEST
 
@@ -58,7 +59,6 @@ class Option:
     use: Use
     parse: Callable[[str], Any]
     secret: bool = False
-    alias: str | None = None
 
     @property
     def attribute(self) -> str:
@@ -185,11 +185,24 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     Option(
         "numPartitions",
-        ("target number of tasks; unset: the parallelism of the session, or fewer for small reads"),
+        "number of tasks; unset: the parallelism of the session, or fewer for small reads",
         None,
         Use.SOURCE,
         values.whole(1, _MOST_TASKS),
-        alias="minPartitions",
+    ),
+    Option(
+        "minPartitions",
+        "least number of tasks, where the default would be fewer; excludes `numPartitions`",
+        None,
+        Use.SOURCE,
+        values.whole(1, _MOST_TASKS),
+    ),
+    Option(
+        "maxRecordsPerPartition",
+        "most offsets of one task; there are as many tasks as that takes",
+        None,
+        Use.SOURCE,
+        values.whole(1),
     ),
     Option(
         "includeProperties",
@@ -242,6 +255,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "1024",
         Use.SOURCE,
         values.whole(1, _MOST_MESSAGES),
+    ),
+    Option(
+        "readGroup",
+        (
+            "group that pulls name, for the cluster's access control; where brokers do not make "
+            "groups by themselves it must exist"
+        ),
+        TOOLS_GROUP,
+        Use.SOURCE,
+        values.group,
     ),
     Option("consumerGroup", "group for `commitOffsetsToBroker`", None, Use.STREAM, values.text),
     Option(
@@ -382,9 +405,6 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("namespace", "namespace of topics and groups", None, Use.ALL, values.text),
 )
 BY_NAME: Final[Mapping[str, Option]] = {option.name.lower(): option for option in OPTIONS}
-BY_ALIAS: Final[Mapping[str, Option]] = {
-    option.alias.lower(): option for option in OPTIONS if option.alias is not None
-}
 
 
 def page() -> str:
@@ -397,9 +417,7 @@ def page() -> str:
             if option.use == Use.ALL
             else ", ".join(text for single, text in where.items() if single & option.use)
         )
-        names = f"`{option.name}`" + (f" (or `{option.alias}`)" if option.alias else "")
         default = "-" if option.default is None else f"`{option.default}`"
-        lines.append(
-            f"| {names} | {default} | {places} | {option.meaning.replace('|', chr(92) + '|')} |"
-        )
+        meaning = option.meaning.replace("|", chr(92) + "|")
+        lines.append(f"| `{option.name}` | {default} | {places} | {meaning} |")
     return "\n".join(lines) + "\n"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import parse_addresses
-from rocketmq_sdk.names import check_send_topic
+from rocketmq_sdk.names import check_send_topic, group_problem
 from rocketmq_sdk.spark.plan.offsets import EARLIEST, LATEST, OffsetFormatError, QueueKey, from_user
 
 if TYPE_CHECKING:
@@ -126,6 +126,15 @@ def topic_to_send_to(value: str) -> str:
         check_send_topic(name)
     except ConfigurationError as error:
         raise ValueError(str(error)) from None
+    return name
+
+
+def group(value: str) -> str:
+    """The name of a group."""
+    name = text(value)
+    problem = group_problem(name)
+    if problem is not None:
+        raise ValueError(problem)
     return name
 
 

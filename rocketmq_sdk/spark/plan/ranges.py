@@ -52,23 +52,40 @@ def ranges_between(start: Mapping[QueueKey, int], end: Mapping[QueueKey, int]) -
     return [item for item in ranges if item.begin < item.end]
 
 
-def plan(ranges: Iterable[Range], tasks: int | None, *, default_tasks: int = 1) -> list[Task]:
-    """Split ranges into `tasks` parts of the same number of offsets, give or take one.
+@attrs.frozen
+class Partitioning:
+    """How many tasks there are.
 
-    None means `default_tasks`, or fewer where a part would be small. There are never
-    more parts than offsets. A queue may be cut between tasks; in a task its ranges keep
-    the order of queues and offsets.
+    `tasks` of them, or as many as the session runs at once (`default`), fewer where
+    they would be small. Never fewer than `least`, and so many that none has more than
+    `most_offsets`.
+    """
+
+    tasks: int | None = None
+    default: int = 1
+    least: int | None = None
+    most_offsets: int | None = None
+
+    def count(self, total: int) -> int:
+        """The number of tasks that read `total` offsets, at least one."""
+        wanted = self.tasks
+        if wanted is None:
+            wanted = max(min(self.default, -(-total // SMALL)), self.least or 1)
+        return max(1, wanted, 0 if self.most_offsets is None else -(-total // self.most_offsets))
+
+
+def plan(ranges: Iterable[Range], tasks: Partitioning | int) -> list[Task]:
+    """Split ranges into parts of the same number of offsets, give or take one.
+
+    There are never more parts than offsets. A queue may be cut between tasks; in a task
+    its ranges keep the order of queues and offsets.
     """
     wanted = [item for item in ranges if item.begin < item.end]
     total = sum(map(len, wanted))
     if not total:
         return []
-    return _cut(wanted, total, min(task_count(total, tasks, default_tasks), total))
-
-
-def task_count(total: int, tasks: int | None, default_tasks: int) -> int:
-    """How many tasks read `total` offsets, at least one; see `plan`."""
-    return max(1, min(default_tasks, -(-total // SMALL))) if tasks is None else max(1, tasks)
+    count = tasks if isinstance(tasks, int) else tasks.count(total)
+    return _cut(wanted, total, min(count, total))
 
 
 def _cut(ranges: list[Range], total: int, count: int) -> list[Task]:

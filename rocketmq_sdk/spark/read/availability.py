@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Sequence
 
     from rocketmq_sdk.spark.cluster.view import ClusterView
-    from rocketmq_sdk.spark.options.parsing import SparkOptions
+    from rocketmq_sdk.spark.options.settings import SparkOptions
     from rocketmq_sdk.spark.plan.offsets import QueueKey
     from rocketmq_sdk.spark.plan.queue_state import Bounds
 

@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from rocketmq_sdk.protocol.subscription import build_subscription
 from rocketmq_sdk.spark.cluster import bridge
 from rocketmq_sdk.spark.cluster.access import ClusterAccess
-from rocketmq_sdk.spark.options.parsing import SparkOptions, overruled
+from rocketmq_sdk.spark.options.parsing import overruled
 from rocketmq_sdk.spark.plan.ranges import Range, plan
 from rocketmq_sdk.spark.read.edges import batch_ranges
 from rocketmq_sdk.spark.read.gaps import report_gaps
@@ -25,6 +25,7 @@ from rocketmq_sdk.spark.rows.decoder import RowDecoder
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from rocketmq_sdk.spark.options.settings import SparkOptions
     from rocketmq_sdk.spark.schema import Column
 
 logger = logging.getLogger("rocketmq_sdk.spark")
@@ -102,10 +103,7 @@ class BatchReader(DataSourceReader):
             logger.warning("%s", told)
         ranges = bridge.run(batch_ranges, self._settings)
         return [
-            Ranges(task)
-            for task in plan(
-                ranges, self._settings.num_partitions, default_tasks=self._default_tasks
-            )
+            Ranges(task) for task in plan(ranges, self._settings.partitioning(self._default_tasks))
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

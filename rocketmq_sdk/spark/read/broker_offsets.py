@@ -13,29 +13,32 @@ import trio
 from rocketmq_sdk.client.api.connections import consumer_connections
 from rocketmq_sdk.client.api.groups import update_group
 from rocketmq_sdk.client.api.offsets import query_consumer_offset, update_consumer_offset
+from rocketmq_sdk.client.side_by_side import by_broker
 from rocketmq_sdk.errors import (
     BrokerError,
     ConfigurationError,
     GroupNotFoundError,
+    RocketMQError,
     RouteError,
     TopicNotFoundError,
 )
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.spark.cluster import bridge
 from rocketmq_sdk.spark.cluster.access import ClusterAccess
-from rocketmq_sdk.spark.cluster.retry import UnreachableError, persistently
+from rocketmq_sdk.spark.cluster.retry import persistently, side_by_side, whole_text
+from rocketmq_sdk.spark.cluster.view import AT_ONCE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from rocketmq_sdk.client.runtime import Client
-    from rocketmq_sdk.spark.options.parsing import SparkOptions
+    from rocketmq_sdk.spark.options.settings import SparkOptions
     from rocketmq_sdk.spark.plan.offsets import QueueKey
 
 logger = logging.getLogger("rocketmq_sdk.spark")
 _NO_MEMBERS = 206
 AWAY_TIMEOUT = 5.0
-"""Seconds for which a broker that is away holds a query up that goes on without it."""
+"""Seconds for which a broker that does not take offsets may hold a query up."""
 AWAY_PAUSE = 30.0
 """Seconds for which such a broker is not asked again."""
 
@@ -43,62 +46,82 @@ AWAY_PAUSE = 30.0
 class BrokerOffsets:
     """Writes offsets that advanced, for a group that nobody consumes with.
 
-    Offsets never go backwards.
+    Offsets never go backwards. They are there to be looked at, so a write that fails
+    never ends a query: a warning says so, and they are written later.
     """
 
     def __init__(self, settings: SparkOptions) -> None:
+        assert settings.consumer_group is not None, "the options were checked"
         self._connection = ClusterAccess.of(settings)
-        self._group: str = settings.consumer_group
-        self._fails: bool = settings.fail_on_data_loss
-        self._timeout: float = (
-            settings.retry_timeout if self._fails else min(settings.retry_timeout, AWAY_TIMEOUT)
-        )
+        self._group = settings.consumer_group
+        self._timeout = min(settings.retry_timeout, AWAY_TIMEOUT)
         self._written: dict[QueueKey, int] = {}
         self._checked: set[str] = set()
         self._away_until: dict[str, float] = {}
 
     async def write(self, offsets: Mapping[QueueKey, int]) -> None:
-        """Write offsets to the brokers.
+        """Write offsets to the brokers side by side, in no more than five seconds.
 
-        Raises `ConfigurationError` when the group has consumers, `UnreachableError`
-        after `retryTimeout`.
+        Raises `ConfigurationError` when the group has consumers as offsets are first
+        written to a broker.
         """
-        changed = {
-            queue: offset
+        now = trio.current_time()
+        changed = [
+            queue
             for queue, offset in offsets.items()
             if offset > self._written.get(queue, -1)
-        }
+            and self._away_until.get(queue.broker, now) <= now
+        ]
         if not changed:
             return
-        async with bridge.client(self._connection) as client:
-            for queue, offset in changed.items():
-                if trio.current_time() < self._away_until.get(queue.broker, float("-inf")):
-                    continue
-                try:
-                    await persistently(
-                        f"writing the offset of queue {queue} for group {self._group!r}",
-                        self._timeout,
-                        lambda queue=queue, offset=offset: self._write_one(client, queue, offset),  # type: ignore[misc]
-                        refresh=lambda queue=queue: client.route(
-                            client.namespace.wrap(queue.topic), refresh=True
-                        ),  # type: ignore[misc]
-                        final=(TopicNotFoundError,),
-                    )
-                except (
-                    TopicNotFoundError
-                ) as error:  # whether that ends the query is failOnDataLoss' to say, not this one's
-                    logger.warning(
-                        "the offset of queue %s is not written for group %r: %s",
-                        queue,
-                        self._group,
-                        error,
-                    )
-                    self._written[queue] = offset
-                except UnreachableError as error:
-                    if self._fails:
-                        raise
-                    logger.warning("%s; it is written later, as failOnDataLoss is false", error)
-                    self._away_until[queue.broker] = trio.current_time() + AWAY_PAUSE
+        async with bridge.client(self._connection) as client, side_by_side() as nursery:
+            for broker, queues in by_broker(changed, lambda queue: queue.broker).items():
+                nursery.start_soon(self._write_at, client, broker, queues, offsets)
+
+    async def _write_at(
+        self,
+        client: Client,
+        broker: str,
+        queues: Sequence[QueueKey],
+        offsets: Mapping[QueueKey, int],
+    ) -> None:
+        """Write offsets to one broker, some at a time; the first failure ends it."""
+
+        async def one(queue: QueueKey) -> None:
+            async with limiter:
+                await self._try_one(client, queue, offsets[queue])
+
+        what = f"writing the offset of queue {queues[0]} for group {self._group!r}"
+        limiter, failure = trio.CapacityLimiter(AT_ONCE), f"{what} took too long"
+        with trio.move_on_after(self._timeout):
+            try:
+                await one(queues[0])  # it also finds out about the group
+                async with side_by_side() as nursery:
+                    for queue in queues[1:]:
+                        nursery.start_soon(one, queue)
+            except ConfigurationError:
+                raise
+            except RocketMQError as error:
+                failure = f"{what} failed: {whole_text(error)}"
+            else:
+                return
+        logger.warning("%s; the query goes on, and they are written later", failure)
+        self._away_until[broker] = trio.current_time() + AWAY_PAUSE
+
+    async def _try_one(self, client: Client, queue: QueueKey, offset: int) -> None:
+        try:
+            await persistently(
+                f"writing the offset of queue {queue} for group {self._group!r}",
+                self._timeout,
+                lambda: self._write_one(client, queue, offset),
+                refresh=lambda: client.route(client.namespace.wrap(queue.topic), refresh=True),
+                final=(TopicNotFoundError,),
+            )
+        except TopicNotFoundError as error:  # that is for `failOnDataLoss`, not for this
+            logger.warning(
+                "the offset of queue %s is not written for group %r: %s", queue, self._group, error
+            )
+            self._written[queue] = offset
 
     async def _write_one(self, client: Client, queue: QueueKey, offset: int) -> None:
         topic, group = client.namespace.wrap(queue.topic), client.namespace.wrap(self._group)

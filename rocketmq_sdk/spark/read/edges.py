@@ -17,7 +17,7 @@ from rocketmq_sdk.spark.plan.ranges import Range, ranges_between
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rocketmq_sdk.spark.options.parsing import SparkOptions
+    from rocketmq_sdk.spark.options.settings import SparkOptions
     from rocketmq_sdk.spark.plan.queue_state import Bounds
 
 logger = logging.getLogger("rocketmq_sdk.spark")

@@ -22,14 +22,14 @@ from rocketmq_sdk.spark.plan.limits import Gate, limited, waiting
 from rocketmq_sdk.spark.plan.loss import DataLossError, GoneError
 from rocketmq_sdk.spark.plan.offsets import BatchEnd
 from rocketmq_sdk.spark.plan.queue_state import Bounds, QueueState, judge
-from rocketmq_sdk.spark.plan.ranges import ranges_between, task_count
+from rocketmq_sdk.spark.plan.ranges import ranges_between
 from rocketmq_sdk.spark.read.availability import Availability
 from rocketmq_sdk.spark.read.edges import starts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from rocketmq_sdk.spark.options.parsing import SparkOptions
+    from rocketmq_sdk.spark.options.settings import SparkOptions
     from rocketmq_sdk.spark.plan.offsets import QueueKey
 
 logger = logging.getLogger("rocketmq_sdk.spark")
@@ -42,7 +42,7 @@ class StreamPlanner:
 
     def __init__(self, settings: SparkOptions, default_tasks: int = 1) -> None:
         self._settings = settings
-        self._default_tasks = default_tasks
+        self._partitioning = settings.partitioning(default_tasks)
         self._connection = ClusterAccess.of(settings)
         self._availability = Availability(settings)
         self._queues: list[QueueKey] = []
@@ -140,7 +140,7 @@ class StreamPlanner:
         parallelism and the options are then.
         """
         ranges = ranges_between(self._first_read(start, end), end)
-        return task_count(sum(map(len, ranges)), self._settings.num_partitions, self._default_tasks)
+        return self._partitioning.count(sum(map(len, ranges)))
 
     def begins(self, start: Mapping[QueueKey, int], end: BatchEnd) -> dict[QueueKey, int]:
         """Where the queues of a planned batch begin."""
@@ -264,7 +264,7 @@ class StreamPlanner:
             return queue in settings.assign
         if settings.subscribe is not None:
             return queue.topic in settings.subscribe
-        return re.fullmatch(settings.subscribe_pattern, queue.topic) is not None
+        return re.fullmatch(settings.subscribe_pattern or "", queue.topic) is not None
 
     def _lost(self, error: GoneError | DataLossError) -> None:
         if self._settings.fail_on_data_loss:

@@ -18,13 +18,12 @@ import trio
 
 from rocketmq_sdk.client.api.pull import PulledRecords, pull_records
 from rocketmq_sdk.errors import RouteError
-from rocketmq_sdk.names import TOOLS_GROUP
 from rocketmq_sdk.protocol.flags import PullSysFlag
 from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
 from rocketmq_sdk.spark.cluster import bridge
 from rocketmq_sdk.spark.cluster.access import ClusterAccess
 from rocketmq_sdk.spark.cluster.retry import persistently, side_by_side
-from rocketmq_sdk.spark.cluster.view import broker_address
+from rocketmq_sdk.spark.cluster.view import broker_address, read_group
 from rocketmq_sdk.spark.plan.answers import Answer, Judgement, judged
 from rocketmq_sdk.spark.plan.loss import DataLossError, GoneError, NotThereYetError
 from rocketmq_sdk.spark.plan.offsets import QueueKey
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from rocketmq_sdk.client.runtime import Client
-    from rocketmq_sdk.spark.options.parsing import SparkOptions
+    from rocketmq_sdk.spark.options.settings import SparkOptions
     from rocketmq_sdk.spark.plan.ranges import Range
 
 logger = logging.getLogger("rocketmq_sdk.spark")
@@ -68,6 +67,7 @@ class PullPlan:
     """What a task needs to know to pull; pickles."""
 
     connection: ClusterAccess
+    group: str
     expression: str
     expression_type: str
     batch_size: int
@@ -84,6 +84,7 @@ class PullPlan:
         """The part of the options that pulls need."""
         return cls(
             connection,
+            settings.read_group,
             settings.sub_expression,
             settings.filter_type,
             settings.pull_batch_size,
@@ -224,6 +225,7 @@ class _Puller:
         self._plan = plan
         self._queue = queue
         self._topic = client.namespace.wrap(queue.topic)
+        self._group = read_group(client, plan.group)
 
     async def pull(self, begin: int, end: int, send: trio.MemorySendChannel[Piece]) -> None:
         """Hand on [begin, end) in as few pieces as its bytes allow."""
@@ -286,7 +288,7 @@ class _Puller:
         if address is None:
             raise RouteError(f"no route names the broker {broker!r} of topic {self._topic!r}")
         header = PullMessageRequestHeader(
-            consumer_group=TOOLS_GROUP,
+            consumer_group=self._group,
             topic=self._topic,
             queue_id=self._queue.queue_id,
             queue_offset=offset,

@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from rocketmq_sdk.spark.cluster import bridge
-from rocketmq_sdk.spark.options.parsing import SparkOptions, overruled
+from rocketmq_sdk.spark.options.parsing import overruled
 from rocketmq_sdk.spark.plan.offsets import MOST_OFFSET, BatchEnd, from_json, to_json
 from rocketmq_sdk.spark.plan.ranges import plan, ranges_between
 from rocketmq_sdk.spark.read.batch import Ranges, TaskReader, ranges_of
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from rocketmq_sdk.spark.options.settings import SparkOptions
     from rocketmq_sdk.spark.plan.offsets import Offsets
     from rocketmq_sdk.spark.schema import Column
 
@@ -106,13 +107,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of a batch, from nothing but its start and end."""
         stop = BatchEnd.from_json(end, source="the end of a batch")
         begins = self._plans().begins(from_json(start, source="the start of a batch"), stop)
-        tasks = self._settings.num_partitions if stop.tasks is None else stop.tasks
-        return [
-            Ranges(task)
-            for task in plan(
-                ranges_between(begins, stop.offsets), tasks, default_tasks=self._default_tasks
-            )
-        ]
+        tasks = stop.tasks or self._settings.partitioning(self._default_tasks)
+        return [Ranges(task) for task in plan(ranges_between(begins, stop.offsets), tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task.

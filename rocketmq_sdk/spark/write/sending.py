@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.producer import Producer
-    from rocketmq_sdk.spark.options.parsing import SparkOptions
+    from rocketmq_sdk.spark.options.settings import SparkOptions
     from rocketmq_sdk.spark.write.columns import Frames
 
 logger = logging.getLogger("rocketmq_sdk.spark")

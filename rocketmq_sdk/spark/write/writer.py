@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from rocketmq_sdk.spark.options.parsing import SparkOptions
+    from rocketmq_sdk.spark.options.settings import SparkOptions
 
 logger = logging.getLogger("rocketmq_sdk.spark")
 _AGAIN: Final = "a task that runs again sends all of them again, with the same dedup ids"

@@ -22,7 +22,6 @@ from rocketmq_sdk.spark.options.parsing import parse
 from rocketmq_sdk.spark.options.table import Use
 from rocketmq_sdk.spark.plan.offsets import QueueKey
 from rocketmq_sdk.spark.plan.ranges import Range
-from rocketmq_sdk.spark.read.broker_offsets import BrokerOffsets
 from rocketmq_sdk.spark.read.pulls import Piece, PullPlan, pull_ranges
 from rocketmq_sdk.spark.write.rows import RowMaker
 from rocketmq_sdk.spark.write.sending import SendPlan, Tally, send_all
@@ -107,14 +106,9 @@ async def pull(client: Client, queue: QueueKey) -> None:
     async def put(pieces: Sequence[Piece]) -> None:
         raise AssertionError(f"nothing can be pulled: {pieces}")
 
-    await pull_ranges(put, PullPlan(UNUSED, "*", "TAG", 32, 20.0, True), [Range(queue, 0, 1)])
-
-
-async def commit(client: Client, queue: QueueKey) -> None:
-    settings = parse(
-        NS | {"subscribe": "T", "consumerGroup": "G", "commitOffsetsToBroker": "true"}, Use.STREAM
+    await pull_ranges(
+        put, PullPlan(UNUSED, "TOOLS_CONSUMER", "*", "TAG", 32, 20.0, True), [Range(queue, 0, 1)]
     )
-    await BrokerOffsets(settings).write({queue: 5})
 
 
 async def send(*columns: tuple[str, pa.Array]) -> None:
@@ -153,9 +147,6 @@ CALLS: list[tuple[Callable[[Client, QueueKey], Awaitable[None]], RequestCode, tu
     ),
     (expression, RequestCode.CHECK_CLIENT_CONFIG, ("the broker 'broker-a'", "topic 'T'")),
     (pull, RequestCode.PULL_MESSAGE, ("pulling from queue T/broker-a/0 at offset 0",)),
-    (commit, RequestCode.GET_CONSUMER_CONNECTION_LIST, ("queue T/broker-a/0", "group 'G'")),
-    (commit, RequestCode.QUERY_CONSUMER_OFFSET, ("queue T/broker-a/0", "group 'G'")),
-    (commit, RequestCode.UPDATE_CONSUMER_OFFSET, ("queue T/broker-a/0", "group 'G'")),
     (
         send_batch,
         RequestCode.SEND_BATCH_MESSAGE,

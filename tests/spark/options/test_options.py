@@ -5,10 +5,12 @@ from __future__ import annotations
 import pickle
 from typing import Any
 
+import attrs
 import pytest
 
 from rocketmq_sdk.spark.cluster.access import ClusterAccess
 from rocketmq_sdk.spark.options.parsing import overruled, parse
+from rocketmq_sdk.spark.options.settings import SparkOptions
 from rocketmq_sdk.spark.options.table import OPTIONS, OptionError, Use, page
 from rocketmq_sdk.spark.options.values import Edge
 from rocketmq_sdk.spark.plan.offsets import EARLIEST, QueueKey
@@ -22,12 +24,17 @@ def read(use: Use = Use.STREAM, **options: str) -> Any:
     return parse(READ | options, use)
 
 
+def test_every_option_has_a_typed_attribute() -> None:
+    names = [field.name for field in attrs.fields(SparkOptions)]
+    assert names == ["use", *(option.attribute for option in OPTIONS)]
+
+
 def test_names_come_in_any_case_and_defaults_are_there() -> None:
     settings = parse(
         {
             "NAMESRVADDR": "10.0.0.1:9876",
             "Subscribe": "a, b,a",
-            "minpartitions": "3",
+            "numpartitions": "3",
             "FAILONDATALOSS": "False",
         },
         Use.STREAM,
@@ -154,7 +161,9 @@ def test_a_name_like_nothing_is_refused_without_a_hint() -> None:
         ),
         ({"tlsCaFile": "/x"}, Use.STREAM, "needs tls"),
         ({"tls": "true", "tlsKeyFile": "/x"}, Use.STREAM, "needs tlsCertFile"),
-        ({"numPartitions": "2", "minPartitions": "3"}, Use.STREAM, "the same option"),
+        ({"numPartitions": "2", "minPartitions": "3"}, Use.STREAM, "give one of them"),
+        ({"maxRecordsPerPartition": "0"}, Use.BATCH, "a whole number from 1 on"),
+        ({"readGroup": "a b"}, Use.BATCH, "contains ' '"),
         ({"namesrvAddr": "nowhere"}, Use.STREAM, "namesrvAddr 'nowhere' cannot be used"),
     ],
 )

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_sdk.spark.plan.offsets import QueueKey
-from rocketmq_sdk.spark.plan.ranges import SMALL, Range, Task, plan, ranges_between
+from rocketmq_sdk.spark.plan.ranges import SMALL, Partitioning, Range, Task, plan, ranges_between
 
 KEYS = st.builds(
     QueueKey, st.sampled_from(["A", "B"]), st.sampled_from(["x", "y"]), st.integers(0, 9)
@@ -48,13 +48,32 @@ def test_each_offset_is_read_once_and_in_order(ranges: list[Range], count: int) 
 
 def test_small_reads_need_few_tasks_unless_more_are_asked_for() -> None:
     queue = QueueKey("T", "b", 0)
-    assert len(plan([Range(queue, 0, 10)], None, default_tasks=8)) == 1
-    assert len(plan([Range(queue, 0, SMALL + 1)], None, default_tasks=8)) == 2
-    assert len(plan([Range(queue, 0, 100 * SMALL)], None, default_tasks=8)) == 8
+    assert len(plan([Range(queue, 0, 10)], Partitioning(default=8))) == 1
+    assert len(plan([Range(queue, 0, SMALL + 1)], Partitioning(default=8))) == 2
+    assert len(plan([Range(queue, 0, 100 * SMALL)], Partitioning(default=8))) == 8
     assert len(plan([Range(queue, 0, 10)], 4)) == 4
     assert len(plan([Range(queue, 0, 3)], 4)) == 3
     assert plan([], 4) == []
     assert plan([Range(queue, 5, 5), Range(queue, 7, 5)], 4) == []
+
+
+@given(st.integers(1, 10**6), st.none() | st.integers(1, 50), st.none() | st.integers(1, 10**6))
+def test_a_least_number_of_tasks_and_a_most_of_offsets(
+    total: int, least: int | None, most: int | None
+) -> None:
+    default = Partitioning(default=4).count(total)
+    count = Partitioning(default=4, least=least, most_offsets=most).count(total)
+    assert count == max(default, least or 1, -(-total // (most or total)))
+    assert Partitioning(tasks=3, most_offsets=most).count(total) == max(
+        3, -(-total // (most or total))
+    )
+
+
+@given(RANGES, st.integers(1, 5000))
+@settings(deadline=None, max_examples=30)
+def test_no_task_has_more_than_most_offsets(ranges: list[Range], most: int) -> None:
+    tasks = plan(ranges, Partitioning(default=4, most_offsets=most))
+    assert max(map(size, tasks), default=0) <= most
 
 
 def test_what_lies_between_two_places() -> None:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-PLAN = PullPlan(ClusterAccess("unused:1"), "*", "TAG", 32, 20.0, True)
+PLAN = PullPlan(ClusterAccess("unused:1"), "TOOLS_CONSUMER", "*", "TAG", 32, 20.0, True)
 OFFSET = Record._fields.index("queue_offset")
 
 

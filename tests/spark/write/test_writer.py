@@ -5,16 +5,19 @@ again; and what a batch that is not appended is answered.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.types import StructType
 
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.spark.options.parsing import SparkOptions, parse
+from rocketmq_sdk.spark.options.parsing import parse
 from rocketmq_sdk.spark.options.table import OptionError, Use
 from rocketmq_sdk.spark.write.sending import Tally
 from rocketmq_sdk.spark.write.writer import BatchWriter, StreamWriter, TaskWriter, Written
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.spark.options.settings import SparkOptions
 
 SCHEMA = StructType.fromJson(
     {
