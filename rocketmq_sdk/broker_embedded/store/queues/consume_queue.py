@@ -136,6 +136,11 @@ class ConsumeQueue(UnitChain):
 
         return run
 
+    def doubt_contents(self) -> bool:
+        """Take nothing in the files for durable, nor in those of the extension."""
+        in_doubt = super().doubt_contents()
+        return (self.ext is not None and self.ext.doubt_contents()) or in_doubt
+
     def look_below(self, min_physical: int) -> Below:
         """What of the queue points to records below a position."""
         below = super().look_below(min_physical)

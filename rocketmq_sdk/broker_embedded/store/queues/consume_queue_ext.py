@@ -154,6 +154,11 @@ class ConsumeQueueExt:
 
         return run
 
+    def doubt_contents(self) -> bool:
+        """Take nothing in the files for durable; whether there is anything to sync."""
+        self._synced = min(self.end, self._files.min_position)
+        return self._synced < self.end
+
     def take_before(self, address: int) -> list[ChainedFile]:
         """Take out the files before the one that a unit points to.
 

@@ -117,6 +117,15 @@ class ConsumeQueueTable:
             if isinstance(queue, ConsumeQueue):
                 queue.settle_ext()
 
+    def doubt_contents(self) -> None:
+        """Let the next sync cover all units.
+
+        An earlier process may have written them and died before it synced them.
+        """
+        for queue in self:
+            if queue.doubt_contents():
+                self.unsynced[queue] = None
+
     def settle(self) -> None:
         """Make the removal of files durable. Raises `StoreError`."""
         self.sync_directories(self.unsettled(removals=True))

@@ -238,6 +238,14 @@ class UnitChain:
         """Note that a sync is done; `offset` was `written_offset` at its start."""
         self._synced = max(self._synced, min(offset, self._written))
 
+    def doubt_contents(self) -> bool:
+        """Take nothing in the files for durable, not even their sizes.
+
+        The next sync covers all of them. Returns whether there is anything to sync.
+        """
+        self._synced = self.first_held
+        return self._synced < self._written
+
     def load(self, *, mend: bool = False) -> None:
         """Find the files; changes nothing unless `mend`.
 

@@ -122,6 +122,9 @@ class Recovery:
             self._table.correct_min_offsets(log.min_position)
         for queue in self._table:
             queue.next_offset = queue.max_offset
+        if not clean and start == log.min_position > 0 and not self._vouches_for(0):
+            # Queues may hold units of records that retention removed before any sync.
+            self._table.doubt_contents()
         self._make_durable(end)
         stop = "clean" if clean else "unclean"
         _log.info(
@@ -192,16 +195,20 @@ class Recovery:
     def _first_file(self, clean: bool) -> int:
         files = self._log.chain.files
         dispatched = self._table.max_physical()
-        safe = self._vouched
         for index in range(len(files) - 1, 0, -1):
+            if not clean:
+                if self._vouches_for(index):
+                    return index
+                continue
             head = self._scanner.first_of(files[index])
-            if (
-                head is not None
-                and head.store_timestamp
-                and (head.physical_offset <= dispatched if clean else head.store_timestamp <= safe)
-            ):
+            if head is not None and head.store_timestamp and head.physical_offset <= dispatched:
                 return index
         return 0
+
+    def _vouches_for(self, index: int) -> bool:
+        """Whether the checkpoint covers the first record of a file, and all before it."""
+        head = self._scanner.first_of(self._log.chain.files[index])
+        return head is not None and 0 < head.store_timestamp <= self._vouched
 
     def _scan(self, index: int) -> int:
         """Read from a file on, and from older files while a queue lacks records."""

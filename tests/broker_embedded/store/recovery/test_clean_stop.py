@@ -8,8 +8,11 @@ import json
 import logging
 
 import pytest
+import trio
 
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from rocketmq_sdk.testing.faults import Operation
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.store import bodies, message, open_store, small_config
 
 RECORDS_READ = "records read from"
@@ -139,3 +142,42 @@ async def test_messages_in_no_queue_stay(caplog: pytest.LogCaptureFixture) -> No
         end = store.max_physical_offset
     assert (await reopened(files, caplog))[0] == 0
     assert int(json.loads(files.read("cleanStop.json") or b"")["logEnd"]) > end
+
+
+@pytest.mark.parametrize("extension", [False, True])
+async def test_what_a_killed_process_left_unsynced_for_expired_records_is_durable_after_a_clean_stop(
+    extension: bool, autojump_clock: object
+) -> None:
+    """Retention may remove a log file before the units of its records were synced; the
+    next process does not write them again, but shows their files.
+    """
+    config = small_config(
+        mapped_file_size_consume_queue=60,
+        mapped_file_size_consume_queue_ext=1024,
+        enable_consume_queue_ext=extension,
+        flush_interval_consume_queue=20,
+        flush_consume_queue_least_pages=100,
+        flush_consume_queue_thorough_interval=1_000_000,
+    )
+    files = FaultyFileSystem()
+    async with open_store(files, config) as store:
+        store.calculate_bit_maps((lambda _topic, _properties: b"bits" * 20) if extension else None)
+        for number in range(120):
+            store.put(message(body=b"%d" % number * 50, tag="T"))
+        await trio.sleep(1)
+        files.faults.fail(Operation.REMOVE, "consumequeue*")  # it died in between
+        files.told_used_ratio = 0.95
+        with trio.fail_after(600):
+            while not store.min_physical_offset:
+                await trio.sleep(1)
+        files.told_used_ratio = None
+        files.faults.clear()
+        files.halt()
+    async with open_store(files.kill(), config) as store:
+        assert not store.started_clean
+        shown = bodies(store)
+        assert shown
+    for seed in range(30):
+        async with open_store(files.power_cut(seed), config) as store:
+            assert store.started_clean
+            assert bodies(store) == shown

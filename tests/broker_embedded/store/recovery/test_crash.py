@@ -35,6 +35,7 @@ SLICE = 100
     [
         pytest.param(101_107, id="retention left one log file, of which nothing was durable"),
         pytest.param(106_722, id="a removed index file came back beside a new one"),
+        pytest.param(106_610, id="units of expired records, and their file, were never synced"),
         pytest.param(107_137, id="the first log file's sync failed and it was used all the same"),
     ],
 )
