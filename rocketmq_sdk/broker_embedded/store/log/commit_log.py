@@ -83,6 +83,7 @@ class CommitLog:
         "_pwrite",
         "_segment",
         "_segment_limit",
+        "_soiled_to",
         "_step",
         "chain",
         "kept",
@@ -119,6 +120,7 @@ class CommitLog:
         self._file: ChainedFile | None = None
         self._left: deque[ChainedFile] = deque()
         self._pwrite: Callable[[Bytes, int], None] | None = None
+        self._soiled_to = 0
         self.on_enter: Callable[[], None] | None = None
         """Called when appends continue in another file."""
         self.relieve: Callable[[], None] | None = None
@@ -175,6 +177,7 @@ class CommitLog:
         file.file.hold()
         self._file = file
         self._pwrite = file.file.pwrite
+        self._soiled_to = 0
         self.limit = min(file.end, file.allocated)
         self._new_segment()
         if self.on_enter is not None:
@@ -263,7 +266,14 @@ class CommitLog:
             file = self._file
             assert file is not None
             assert self._pwrite is not None
-            self._pwrite(records, self.position - file.start)
+            try:
+                self._pwrite(records, self.position - file.start)
+            except StoreError:
+                # Another record will stand there; how much of this one does now is not
+                # known.
+                self._soiled_to = max(self._soiled_to, end)
+                self._pwrite = self._write_over
+                raise
             self.written = end
             if len(records) >= _WRITTEN_ALONE:
                 self.position = end
@@ -271,6 +281,21 @@ class CommitLog:
                 return
         self._segment += records
         self.position = end
+
+    def _write_over(self, data: Bytes, offset: int) -> None:
+        """Write where a write has failed; what it left goes first.
+
+        Else a death in the middle of this write could leave a record with properties of
+        another one, which no check sum covers.
+        """
+        file = self._file
+        assert file is not None
+        position = file.start + offset
+        if position < self._soiled_to:
+            file.write(position, bytes(self._soiled_to - position))
+        file.write(position, data)
+        self._soiled_to = 0
+        self._pwrite = file.file.pwrite
 
     def append_bytes(self, data: bytes) -> None:
         """Append bytes of another log whose files have the same size.
@@ -301,10 +326,11 @@ class CommitLog:
         if self.written < self.position:
             file = self._file
             assert file is not None
+            assert self._pwrite is not None
             # A copy, because a view kept alive by a traceback would forbid the next
             # append to grow the segment.
             pending = bytes(memoryview(self._segment)[self.written - self.position :])
-            file.write(self.written, pending)
+            self._pwrite(pending, self.written - file.start)
             self.written = self.position
 
     def _new_segment(self) -> None:

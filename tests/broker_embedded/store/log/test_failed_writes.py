@@ -1,0 +1,71 @@
+"""What a failed write of the log leaves is gone before another record stands there."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
+from rocketmq_sdk.testing.faults import Operation
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
+from support.store import message, open_store, small_config
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+LOG = f"commitlog/{0:020d}"
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_a_death_in_a_write_after_failed_ones_mixes_no_two_records(
+    together: bool, autojump_clock: MockClock
+) -> None:
+    """No check sum covers the properties, so a mixture would be served."""
+    config = small_config(
+        mapped_file_size_commit_log=65_536, flush_disk_type=FlushDiskType.ASYNC_FLUSH
+    )
+    torn = 0
+    for seed in range(60):
+        generator = Random(seed)
+        files = FaultyFileSystem(seed)
+        tried: list[bytes] = []
+        files.on_write = lambda path, data, _offset, tried=tried: (
+            tried.append(data) if path == LOG else None
+        )
+        async with open_store(files, config) as store:
+            assert store.put(message(body=b"first")).ok
+            begin = store.max_physical_offset
+            failing = files.faults.fail(Operation.WRITE, "commitlog/*")
+            for number in range(4):
+                body = b"%d " % number * generator.choice([1, 40, 9000])
+                assert not store.put(message(body=body, properties={"KEYS": f"key{number}"})).ok
+            failing.lift()
+            tried.clear()
+            files.cut_at = files.operations + generator.choice([1, 2])
+            if together:
+                store.begin()
+            store.put(message(body=b"last", properties={"KEYS": "the last one, and no other"}))
+            if together:
+                with pytest.raises(Exception, match=LOG):
+                    store.end()
+        found = (files.kill().read(LOG) or b"")[begin:].rstrip(b"\0")
+        if tried[-1].strip(b"\0"):  # it died in the write of the record
+            torn += 1
+            assert tried[-1].startswith(found), (seed, found, tried[-1])
+    assert torn > 10
+
+
+async def test_a_shorter_record_is_followed_by_zeros(autojump_clock: MockClock) -> None:
+    """Not by the end of a longer one, in which a sender may have put a whole record."""
+    files = FaultyFileSystem(1)
+    async with open_store(files, small_config(mapped_file_size_commit_log=65_536)) as store:
+        assert store.put(message(body=b"first")).ok
+        for _ in range(8):
+            with files.faults.fail(Operation.WRITE, "commitlog/*", times=1):
+                assert not store.put(message(body=b"long " * 500)).ok
+        result = store.put(message(body=b"short"))
+        assert result.ok
+        end = result.physical_offset + result.size
+        assert not (files.read(LOG) or b"")[end:].strip(b"\0")
