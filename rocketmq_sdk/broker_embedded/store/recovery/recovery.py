@@ -206,7 +206,7 @@ class Recovery:
         return 0
 
     def _vouches_for(self, index: int) -> bool:
-        """Whether the checkpoint covers the first record of a file, and all before it."""
+        """Whether the checkpoint covers the first record of a file and all before."""
         head = self._scanner.first_of(self._log.chain.files[index])
         return head is not None and 0 < head.store_timestamp <= self._vouched
 

@@ -145,7 +145,7 @@ async def test_messages_in_no_queue_stay(caplog: pytest.LogCaptureFixture) -> No
 
 
 @pytest.mark.parametrize("extension", [False, True])
-async def test_what_a_killed_process_left_unsynced_for_expired_records_is_durable_after_a_clean_stop(
+async def test_what_a_kill_left_unsynced_for_expired_records_is_durable_after_a_clean_stop(
     extension: bool, autojump_clock: object
 ) -> None:
     """Retention may remove a log file before the units of its records were synced; the
