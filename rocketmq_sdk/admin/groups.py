@@ -13,6 +13,7 @@ from rocketmq_sdk.client.api.offsets import TO_THE_END, clone_offsets, reset_off
 from rocketmq_sdk.client.api.progress import consume_stats
 from rocketmq_sdk.client.api.routes import topic_route
 from rocketmq_sdk.client.arguments import checked
+from rocketmq_sdk.client.side_by_side import answers_of_all
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import BrokerError, ConfigurationError, GroupNotFoundError, RouteError
 from rocketmq_sdk.model.queue import MessageQueue
@@ -21,7 +22,7 @@ from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.protocol.bodies.progress import OffsetWrapper
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.admin.cluster import Cluster
+    from rocketmq_sdk.admin.cluster import Broker, Cluster
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.protocol.bodies.connections import ClientConnection
 
@@ -72,16 +73,18 @@ class Groups:
 
         A name alone means Apache's defaults.
 
-        Raises `ConfigurationError` for a name that is not allowed, the broker's error
-        when it refuses.
+        Raises `ConfigurationError` for a name that is not allowed, the error of a
+        broker that refuses or does not answer; the others have the group then.
         """
         wanted = SubscriptionGroupConfig(config) if isinstance(config, str) else config
         wanted = attrs.evolve(wanted, group_name=self._namespace.wrap(wanted.group_name))
         problem = group_problem(wanted.group_name)
         if problem is not None:
             raise ConfigurationError(problem)
-        for broker in await self._cluster.masters(cluster=cluster, timeout=timeout):
-            await update_group(self._client, broker.address, wanted, timeout)
+        await answers_of_all(
+            await self._cluster.masters(cluster=cluster, timeout=timeout),
+            lambda broker: update_group(self._client, broker.address, wanted, timeout),
+        )
 
     @checked
     async def delete(
@@ -97,10 +100,12 @@ class Groups:
         Its retry and dead-letter topics stay.
         """
         group = self._namespace.wrap(group)
-        for broker in await self._cluster.masters(cluster=cluster, timeout=timeout):
-            await delete_group(
+        await answers_of_all(
+            await self._cluster.masters(cluster=cluster, timeout=timeout),
+            lambda broker: delete_group(
                 self._client, broker.address, group, clean_offset=clean_offsets, timeout=timeout
-            )
+            ),
+        )
 
     @checked
     async def config(self, group: str, *, timeout: float | None = None) -> SubscriptionGroupConfig:
@@ -109,8 +114,8 @@ class Groups:
         Raises `GroupNotFoundError` when none does; asking never makes a group.
         """
         name = self._namespace.wrap(group)
-        for broker in await self._cluster.masters(timeout=timeout):
-            config = (await all_groups(self._client, broker.address, timeout)).get(name)
+        for kept in await self._of_masters(timeout):
+            config = kept.get(name)
             if config is not None:
                 return attrs.evolve(config, group_name=self._namespace.unwrap(name))
         raise self._unknown(group)
@@ -122,10 +127,17 @@ class Groups:
         A broker makes a group when its first consumer comes, where that is allowed.
         """
         found: set[str] = set()
-        for broker in await self._cluster.masters(timeout=timeout):
-            found |= (await all_groups(self._client, broker.address, timeout)).keys()
+        for kept in await self._of_masters(timeout):
+            found |= kept.keys()
         return sorted(
             self._namespace.unwrap(name) for name in found if system or not _is_brokers_own(name)
+        )
+
+    async def _of_masters(self, timeout: float | None) -> list[dict[str, SubscriptionGroupConfig]]:
+        """The groups that each master keeps."""
+        return await answers_of_all(
+            await self._cluster.masters(timeout=timeout),
+            lambda broker: all_groups(self._client, broker.address, timeout),
         )
 
     @staticmethod
@@ -151,12 +163,14 @@ class Groups:
         queues: dict[MessageQueue, OffsetWrapper] = {}
         rate = 0.0
         masters = await self._cluster.masters(timeout=timeout)
-        for broker in masters:
-            stats = await consume_stats(self._client, broker.address, group, topic, timeout)
+        for stats in await answers_of_all(
+            masters,
+            lambda broker: consume_stats(self._client, broker.address, group, topic, timeout),
+        ):
             queues |= stats.offset_table
             rate += stats.consume_tps
         if not any(offsets.consumer_offset > 0 for offsets in queues.values()) and not any(
-            [group in await all_groups(self._client, broker.address, timeout) for broker in masters]
+            group in kept for kept in await self._of_masters(timeout)
         ):
             raise self._unknown(asked)  # brokers count all messages as its lag
         if topic is not None and not queues:
@@ -174,14 +188,17 @@ class Groups:
         """The connected clients of a group, each once; empty when nobody is there."""
         group = self._namespace.wrap(group)
         found: dict[str, ClientConnection] = {}
-        for broker in await self._cluster.brokers(timeout=timeout):
+
+        async def ask(broker: Broker) -> None:
             try:
                 told = await consumer_connections(self._client, broker.address, group, timeout)
             except BrokerError as error:
                 if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
                     raise
-                continue
-            found |= {connection.client_id or "": connection for connection in told.connection_set}
+                return
+            found.update({each.client_id or "": each for each in told.connection_set})
+
+        await answers_of_all(await self._cluster.brokers(timeout=timeout), ask)
         return [found[client_id] for client_id in sorted(found)]
 
     @checked
@@ -218,10 +235,9 @@ class Groups:
         )
         group, topic = self._namespace.wrap(group), self._namespace.wrap(topic)
         table: dict[MessageQueue, int] = {}
-        for address in await self._masters_of(
-            topic, None if queue is None else queue.broker_name, timeout
-        ):
-            table |= await reset_offset(
+        for part in await answers_of_all(
+            await self._masters_of(topic, None if queue is None else queue.broker_name, timeout),
+            lambda address: reset_offset(
                 self._client,
                 address,
                 group,
@@ -230,7 +246,9 @@ class Groups:
                 queue_id=None if queue is None else queue.queue_id,
                 offset=offset,
                 timeout=timeout,
-            )
+            ),
+        ):
+            table |= part
         return {
             self._namespace.unwrap_queue(queue): offset for queue, offset in sorted(table.items())
         }
@@ -253,10 +271,12 @@ class Groups:
         not subscribe to the topic.
         """
         source, target, topic = map(self._namespace.wrap, (source, target, topic))
-        for address in await self._masters_of(topic, None, timeout):
-            await clone_offsets(
+        await answers_of_all(
+            await self._masters_of(topic, None, timeout),
+            lambda address: clone_offsets(
                 self._client, address, source, target, topic, offline=offline, timeout=timeout
-            )
+            ),
+        )
 
     async def _masters_of(
         self, topic: str, broker_name: str | None, timeout: float | None

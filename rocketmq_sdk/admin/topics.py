@@ -16,6 +16,7 @@ from rocketmq_sdk.client.api.routes import (
 )
 from rocketmq_sdk.client.api.topics import create_topic, delete_topic_at_broker
 from rocketmq_sdk.client.arguments import checked
+from rocketmq_sdk.client.side_by_side import answers_of_all
 from rocketmq_sdk.errors import ConfigurationError, RouteError, TopicNotFoundError
 from rocketmq_sdk.names import is_system_topic, reply_topic, topic_problem
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
@@ -71,8 +72,8 @@ class Topics:
         `queues` first and `read_queues` when the others are empty. `perm` 6 is reading
         and writing, 4 reading, 2 writing. `attributes` are those of Apache's topics,
         such as `{"message.type": "FIFO"}`. Raises `ConfigurationError` for a name that
-        is not allowed, the broker's error when it refuses; masters asked before that
-        one keep the topic.
+        is not allowed, the error of a broker that refuses or does not answer; the
+        others have the topic then.
         """
         topic = self._namespace.wrap(topic)
         problem = topic_problem(topic)
@@ -86,8 +87,10 @@ class Topics:
             order=order,
             attributes=dict(attributes or {}),
         )
-        for broker in await self._cluster.masters(cluster=cluster, timeout=timeout):
-            await create_topic(self._client, broker.address, config, timeout)
+        await answers_of_all(
+            await self._cluster.masters(cluster=cluster, timeout=timeout),
+            lambda broker: create_topic(self._client, broker.address, config, timeout),
+        )
         await self._wait_visible(topic)
 
     async def _wait_visible(self, topic: str) -> None:
@@ -111,8 +114,10 @@ class Topics:
         At every broker first, then at the name server.
         """
         topic = self._namespace.wrap(topic)
-        for broker in await self._cluster.brokers(cluster=cluster, timeout=timeout):
-            await delete_topic_at_broker(self._client, broker.address, topic, timeout)
+        await answers_of_all(
+            await self._cluster.brokers(cluster=cluster, timeout=timeout),
+            lambda broker: delete_topic_at_broker(self._client, broker.address, topic, timeout),
+        )
         await delete_topic_at_name_server(self._client, topic, cluster, timeout)
 
     @checked
@@ -159,8 +164,11 @@ class Topics:
         """
         topic = self._namespace.wrap(topic)
         found: dict[MessageQueue, TopicOffset] = {}
-        for broker in (await self.route(topic, timeout=timeout)).broker_datas:
-            address = broker.master_address
-            if address is not None:
-                found |= (await topic_stats(self._client, address, topic, timeout)).offset_table
+        route = await self.route(topic, timeout=timeout)
+        masters = [data.master_address for data in route.broker_datas]
+        for stats in await answers_of_all(
+            [address for address in masters if address is not None],
+            lambda address: topic_stats(self._client, address, topic, timeout),
+        ):
+            found |= stats.offset_table
         return {self._namespace.unwrap_queue(queue): ends for queue, ends in sorted(found.items())}

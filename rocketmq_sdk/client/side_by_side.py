@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
+from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 
 if TYPE_CHECKING:
@@ -70,3 +71,32 @@ async def for_each_broker(
         async with open_quiet_nursery() as nursery:
             for name, part in work.items():
                 nursery.start_soon(act, name, part)
+
+
+async def answers_of_all(
+    asked: Iterable[_One], ask: Callable[[_One], Awaitable[_Answer]]
+) -> list[_Answer]:
+    """The answers of all, in their order; everybody is asked at the same time.
+
+    When some fail, the others are asked all the same, and then the first error in the
+    order of `asked` is raised.
+    """
+    asked = list(asked)
+    if len(asked) == 1:
+        return [await ask(asked[0])]
+    found: dict[int, _Answer] = {}
+    failed: dict[int, RocketMQError] = {}
+
+    async def put(index: int) -> None:
+        try:
+            found[index] = await ask(asked[index])
+        except RocketMQError as error:
+            failed[index] = error
+
+    async with open_quiet_nursery() as nursery:
+        for index in range(len(asked)):
+            nursery.start_soon(put, index)
+        await trio.lowlevel.checkpoint()
+    if failed:
+        raise failed[min(failed)]
+    return [found[index] for index in range(len(asked))]

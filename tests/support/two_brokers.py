@@ -14,8 +14,8 @@ from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import RocketMQError
-from rocketmq_sdk.model.route import TopicRoute, split_address
-from rocketmq_sdk.protocol.bodies.routes import encode_route
+from rocketmq_sdk.model.route import BrokerData, TopicRoute, split_address
+from rocketmq_sdk.protocol.bodies.routes import ClusterInfo, encode_route
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.remoting.dispatch import Dispatcher
@@ -214,6 +214,7 @@ class TwoBrokers:
     async def start(self) -> None:
         handler = Dispatcher()
         handler.replace(RequestCode.GET_ROUTEINFO_BY_TOPIC, self._route)
+        handler.replace(RequestCode.GET_BROKER_CLUSTER_INFO, self._cluster_info)
         server = RemotingServer(handler)
         await self.nursery.start(server.serve, [self.network.listen(NAME_SERVER)])
         for life in self.brokers:
@@ -245,6 +246,14 @@ class TwoBrokers:
             tuple(data for route in routes for data in route.broker_datas),
         )
         return Command.response(body=encode_route(both, strict=True))
+
+    def _cluster_info(self, _channel: Channel, _request: Command) -> Command:
+        names = [life.name for life in self.brokers]
+        info = ClusterInfo(
+            {life.name: BrokerData("C", life.name, {0: life.address}) for life in self.brokers},
+            {"C": names},
+        )
+        return Command.response(body=info.encode())
 
     def watch(self, number: int, broker: EmbeddedBroker) -> None:
         """See all offsets that clients ask for and change."""

@@ -26,7 +26,6 @@ class AllQueues(Rebalancer):
     """Owns every readable queue of the subscribed topics."""
 
     async def _rebalance(self, nursery: trio.Nursery, unreachable: set[str]) -> bool:
-        complete = True
         self.member_count = 1
         routes = self._context.client.routes
         known = {topic: routes.subscribe_queues(topic) for topic in self._subscriptions}
@@ -36,9 +35,7 @@ class AllQueues(Rebalancer):
         change = difference(self.owned, [*wanted, *kept])
         for queue in change.revoked:
             self._revoke(self.owned[queue])
-        for queue in change.added:
-            complete &= await self._acquire(queue, nursery, unreachable)
-        return complete
+        return await self._acquire_all(change.added, nursery, unreachable)
 
 
 class ChosenQueues(Rebalancer):
@@ -67,13 +64,10 @@ class ChosenQueues(Rebalancer):
         self._starts[queue] = offset
 
     async def _rebalance(self, nursery: trio.Nursery, unreachable: set[str]) -> bool:
-        complete = True
         change = difference(self.owned, sorted(self.chosen))
         for queue in change.revoked:
             self._revoke(self.owned[queue])
-        for queue in change.added:
-            complete &= await self._acquire(queue, nursery, unreachable)
-        return complete
+        return await self._acquire_all(change.added, nursery, unreachable)
 
     async def _first_offset(self, queue: MessageQueue) -> int:
         stored = self._starts.get(queue)

@@ -11,6 +11,7 @@ import attrs
 import trio
 
 from rocketmq_sdk.client.api.offsets import max_offset, min_offset
+from rocketmq_sdk.client.side_by_side import answers_of_all, by_broker
 from rocketmq_sdk.consumer.group.consumer_report import ConsumerReport
 from rocketmq_sdk.consumer.group.membership import QueueMembership
 from rocketmq_sdk.consumer.group.rebalance import Rebalancer
@@ -21,7 +22,7 @@ from rocketmq_sdk.consumer.lite_pull.prefetched_queue import PrefetchedQueue
 from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
 from rocketmq_sdk.consumer.pull.puller import PullContext
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics, Rates
-from rocketmq_sdk.errors import ConfigurationError, RocketMQError
+from rocketmq_sdk.errors import BrokerError, ConfigurationError
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.bodies.members import ConsumerData
@@ -271,16 +272,22 @@ class LitePullMember(QueueMembership):
         )
 
     async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
-        """Commit offsets, and wait for the brokers.
+        """Commit offsets at all brokers at the same time, and wait for their answers.
 
-        All are tried before an error is raised.
+        All are tried before an error is raised. A broker that does not answer once is
+        not waited for again.
         """
-        failure: RocketMQError | None = None
-        for queue, offset in offsets.items():
+        work = by_broker(offsets.items(), lambda each: each[0].broker_name)
+        await answers_of_all(work.values(), self._write_to)
+
+    async def _write_to(self, some: list[tuple[MessageQueue, int]]) -> None:
+        """Commit offsets at one broker."""
+        failure: BrokerError | None = None
+        for queue, offset in some:
             try:
                 await self.offsets.write(queue, offset, confirmed=True)
-            except RocketMQError as error:
-                failure = error
+            except BrokerError as error:
+                failure = failure or error
         if failure is not None:
             raise failure
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Unpack
 from rocketmq_sdk.client.api.pull import pull_message
 from rocketmq_sdk.client.api.send import consumer_send_back
 from rocketmq_sdk.client.arguments import checked, wrong_type
+from rocketmq_sdk.client.side_by_side import answers_of_all, by_broker
 from rocketmq_sdk.consumer.constructor_arguments import (
     ConstructorArguments,
     Subscription,
@@ -232,22 +233,28 @@ class PullConsumer(QueueQueries, RunsOnce):
     ) -> None:
         """Have messages delivered again later to the group's push consumers (36).
 
-        With `delay_level` -1 they go to the dead letter topic. Raises the broker's
-        error; the messages before the one that failed were taken.
+        With `delay_level` -1 they go to the dead letter topic. All brokers are asked at
+        the same time. Raises the error of one that failed; it has taken its messages
+        before that one, and the other brokers have taken theirs.
         """
         self._check_running()
         named = list(messages) if isinstance(messages, Iterable) else [messages]
         for message in named:
             if not isinstance(message, ReceivedMessage):
                 raise wrong_type("messages of send_back()", messages, "one or more ReceivedMessage")
-        for message in named:
-            await consumer_send_back(
-                self._client,
-                message.broker_name,
-                self._group,
-                message.commit_log_offset,
-                delay_level=delay_level,
-                origin_message_id=message.message_id,
-                origin_topic=self._client.namespace.wrap(message.topic),
-                timeout=SEND_BACK_TIMEOUT,
-            )
+
+        async def give(some: list[ReceivedMessage]) -> None:
+            for message in some:
+                await consumer_send_back(
+                    self._client,
+                    message.broker_name,
+                    self._group,
+                    message.commit_log_offset,
+                    delay_level=delay_level,
+                    origin_message_id=message.message_id,
+                    origin_topic=self._client.namespace.wrap(message.topic),
+                    timeout=SEND_BACK_TIMEOUT,
+                )
+
+        work = by_broker(named, lambda message: message.broker_name)
+        await answers_of_all(work.values(), give)

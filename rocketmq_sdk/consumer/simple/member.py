@@ -14,6 +14,7 @@ import trio
 
 from rocketmq_sdk.client.api.pop import ack_message, batch_ack_messages, change_invisible_time
 from rocketmq_sdk.client.api.send import consumer_send_back
+from rocketmq_sdk.client.side_by_side import answers_of_all, by_broker
 from rocketmq_sdk.client.troubles import one_line, route_reason
 from rocketmq_sdk.consumer.group.membership import Membership
 from rocketmq_sdk.consumer.health import ConsumerHealth
@@ -343,31 +344,31 @@ class SimpleMember(Membership):
                 await self._free(target)
             asked = [receipt_of(target) for target in targets]
         now = trio.current_time()
-        by_broker: dict[str, dict[Receipt, None]] = {}
+        good: dict[Receipt, None] = {}
         problems: list[str] = []
         for receipt in asked:
             problem = receipt.problem(now, self._group)
             if problem is None:
-                by_broker.setdefault(receipt.handle.broker_name, {})[receipt] = None
+                good[receipt] = None
             else:
                 problems.append(problem)
-        failure: RocketMQError | None = None
-        for broker_name, good in by_broker.items():
-            try:
-                await self._ack_at(broker_name, good)
-            except RocketMQError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
+        work = by_broker(good, lambda receipt: receipt.handle.broker_name)
+        busy = {name: trio.Event() for name in work}
+        for name, receipts in work.items():
+            for receipt in receipts:
+                receipt.busy = busy[name]
+
+        async def acknowledge(name: str) -> None:
+            await self._ack_at(name, work[name], busy[name])
+
+        await answers_of_all(work, acknowledge)
         if problems:
             raise ReceiptHandleError("; ".join(problems))
-        if not by_broker:
-            await trio.lowlevel.checkpoint()
 
-    async def _ack_at(self, broker_name: str, receipts: Iterable[Receipt]) -> None:
-        busy = trio.Event()
-        for receipt in receipts:
-            receipt.busy = busy
+    async def _ack_at(
+        self, broker_name: str, receipts: Sequence[Receipt], busy: trio.Event
+    ) -> None:
+        """Acknowledge at one broker; the receipts are `busy` until it is done."""
         try:
             await batch_ack_messages(
                 self._client,
