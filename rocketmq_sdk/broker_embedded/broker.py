@@ -51,6 +51,7 @@ from rocketmq_sdk.remoting.dispatch import Dispatcher
 from rocketmq_sdk.remoting.local import check_same_run
 from rocketmq_sdk.remoting.server import RemotingServer
 from rocketmq_sdk.remoting.source import TcpChannelSource
+from rocketmq_sdk.transport.tcp import open_tcp_stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
     from rocketmq_sdk.remoting.channel import Channel, Handler
+    from rocketmq_sdk.remoting.source import ChannelSource
 
 logger = logging.getLogger(__name__)
 
@@ -262,6 +264,9 @@ class EmbeddedBroker(RunsOnce):
                         await self._close(problems, limit * _FOR_LEAVING)
                     async with bounded_cleanup(limit * _FOR_LAST_SAVE):
                         await self._save_all(problems)
+                    # Where the time did not suffice. Channels inside of the process
+                    # live in their clients' nurseries.
+                    self._abort_channels("the broker has closed")
                     nursery.cancel_scope.cancel()
             if problems:
                 raise problems[0]
@@ -307,6 +312,21 @@ class EmbeddedBroker(RunsOnce):
             ) from error
         return open_files(self._path, self._live.current.store_path_commit_log)
 
+    def _front(self, handler: Dispatcher) -> Handler:
+        """What serves the requests of one server: its table of handlers.
+
+        A subclass may put something in front of it.
+        """
+        return handler
+
+    def _outgoing(self) -> ChannelSource:
+        """How the broker reaches name servers elsewhere and its master."""
+        return TcpChannelSource()
+
+    async def _connect(self, address: str) -> trio.abc.Stream:
+        """A stream to the port for slaves of the master."""
+        return await open_tcp_stream(*split_address(address))
+
     async def _open_ports(self, stack: AsyncExitStack) -> None:
         await self._ports.open(stack)
         self.namesrv_address = self._ports.namesrv_address
@@ -317,9 +337,7 @@ class EmbeddedBroker(RunsOnce):
         """The client for calls to other name servers, and of a slave to its master."""
         if not self.config.namesrv_addr and not self.config.is_slave:
             return None
-        return await stack.enter_async_context(
-            RemotingClient.open(TcpChannelSource(), Dispatcher())
-        )
+        return await stack.enter_async_context(RemotingClient.open(self._outgoing(), Dispatcher()))
 
     async def _open_parts(
         self, store: MessageStore, packed: bytes, caller: RemotingClient | None
@@ -339,7 +357,7 @@ class EmbeddedBroker(RunsOnce):
             own_address=dialled_address(lambda: ports.port, ports.own_address),
         )
         self._files_of_settings.attach_namesrv(self.namesrv.config, store.files)
-        self.parts = Parts(self.core, self.namesrv, caller, self._identity)
+        self.parts = Parts(self.core, self.namesrv, caller, self._identity, self._connect)
         self._tables: list[SavedTable] = [
             *self.core.saved_tables(),
             *(table for part in self.parts for table in part.saved_tables()),
@@ -369,7 +387,7 @@ class EmbeddedBroker(RunsOnce):
         # In memory there is no write to join.
         turn = self.core.put_times.around(store if store.files.write_through else None)
         self.server = RemotingServer(
-            self._dispatcher,
+            self._front(self._dispatcher),
             on_close=self._channel_closed,
             tls=self._tls,
             turn=turn,
@@ -377,14 +395,14 @@ class EmbeddedBroker(RunsOnce):
             budget=self.core.memory,
         )
         self.vip_server = RemotingServer(
-            of_vip,
+            self._front(of_vip),
             on_close=self._channel_closed,
             tls=self._tls,
             turn=turn,
             budget=self.core.memory,
         )
         self.namesrv_server = RemotingServer(
-            self.namesrv.handler, tls=self._tls, budget=self.core.memory
+            self._front(self.namesrv.handler), tls=self._tls, budget=self.core.memory
         )
 
     def _identity(self) -> BrokerIdentity:
@@ -439,6 +457,10 @@ class EmbeddedBroker(RunsOnce):
             self.vip_server.aclose,
             self.namesrv_server.aclose,
         )
+
+    def _abort_channels(self, reason: str) -> None:
+        for server in (self.server, self.vip_server, self.namesrv_server):
+            server.abort_all(reason)
 
     async def _save_all(self, problems: list[Exception]) -> None:
         """Save every table, whatever happens to the others."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.namesrv.server import NameServer
     from rocketmq_sdk.broker_embedded.part import Part
     from rocketmq_sdk.broker_embedded.registration.calls import AddressCaller, BrokerIdentity
+    from rocketmq_sdk.broker_embedded.replication.slave import Connect
 
 
 class Parts:
@@ -46,11 +47,13 @@ class Parts:
         namesrv: NameServer,
         caller: AddressCaller | None,
         identity: Callable[[], BrokerIdentity],
+        connect: Connect,
     ) -> None:
         """Make the parts over an open store; nothing is read and nothing runs yet.
 
         `namesrv` is the name server in the same process, `caller` carries calls to name
-        servers elsewhere and to the master, `identity` tells who registers.
+        servers elsewhere and to the master, `identity` tells who registers, `connect`
+        opens a slave's stream to its master.
         """
         self.timers = TimerPart(core)
         self.filters = FilterPart(core)
@@ -58,7 +61,7 @@ class Parts:
         topic_queues = TopicQueues(core.config, core.clock, namesrv.table.route, caller)
         self.members = MemberPart(core, self.filters, topic_queues)
         self.replication = ReplicationPart(
-            core, self.timers, self.members, self.registration, caller
+            core, self.timers, self.members, self.registration, caller, connect
         )
         self.pull = PullPart(core, self.filters, self.members, self.replication)
         self.transactions = TransactionPart(core, self.timers.intake, self.members)

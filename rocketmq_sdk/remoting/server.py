@@ -232,6 +232,11 @@ class RemotingServer:
         if self._on_close is not None:
             self._on_close(channel)
 
+    def abort_all(self, reason: str) -> None:
+        """End all channels at once, without sending what is queued."""
+        for channel in list(self.channels.values()):
+            channel.abort(reason)
+
     async def aclose(self) -> None:
         """Close all channels that are open, in process ones too.
 

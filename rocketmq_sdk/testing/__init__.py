@@ -1,1 +1,74 @@
-"""Tools for tests of applications and of this package."""
+"""The test kit: brokers that stop, die and fail on demand, and tell what they saw.
+
+Importing this package does nothing but make its names known; each is loaded when it is
+first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.testing.broker import TestBroker
+    from rocketmq_sdk.testing.failures import (
+        ExpectationError,
+        ListenerRaisedError,
+        UnhitFaultError,
+        WaitTimeoutError,
+    )
+    from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
+    from rocketmq_sdk.testing.interception import intercept
+    from rocketmq_sdk.testing.network import Cut, Network, Party
+    from rocketmq_sdk.testing.recording import Recording, Seen
+    from rocketmq_sdk.testing.request_faults import RequestFault, RequestFaults
+    from rocketmq_sdk.testing.snapshots import Snapshot
+
+_HOMES: Final = {
+    "Cut": "network",
+    "UnhitFaultError": "failures",
+    "FaultyFileSystem": "faulty_files",
+    "ListenerRaisedError": "failures",
+    "Network": "network",
+    "Party": "network",
+    "Recording": "recording",
+    "RequestFault": "request_faults",
+    "RequestFaults": "request_faults",
+    "Seen": "recording",
+    "Snapshot": "snapshots",
+    "TestBroker": "broker",
+    "ExpectationError": "failures",
+    "WaitTimeoutError": "failures",
+    "intercept": "interception",
+}
+
+__all__ = [
+    "Cut",
+    "ExpectationError",
+    "FaultyFileSystem",
+    "ListenerRaisedError",
+    "Network",
+    "Party",
+    "Recording",
+    "RequestFault",
+    "RequestFaults",
+    "Seen",
+    "Snapshot",
+    "TestBroker",
+    "UnhitFaultError",
+    "WaitTimeoutError",
+    "intercept",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -78,7 +78,7 @@ class FaultyDevice:
         if delay and thread is not None:
             thread.pause(delay)
         elif delay:
-            _stall(delay)
+            stall(delay)
         if code:
             raise translate(OSError(code, os.strerror(code)), path, operation.value)
         return room
@@ -225,7 +225,7 @@ class FaultyDevice:
         inode.sizes.clear()
 
 
-def _stall(seconds: float) -> None:
+def stall(seconds: float) -> None:
     """Let time pass without letting any task run."""
     clock = trio.lowlevel.current_clock() if trio.lowlevel.in_trio_run() else None
     if isinstance(clock, MockClock):

@@ -26,6 +26,7 @@ class _Pipe:
         self.ended = False
         self.failure: str | None = None
         self.reader_closed = False
+        self.stalled = False
         self._capacity = capacity
         self._pieces: deque[tuple[float, bytes]] = deque()
         self._held = 0
@@ -76,7 +77,9 @@ class _Pipe:
                 raise trio.ClosedResourceError("this side of the stream is closed")
             if self.failure is not None:
                 raise trio.BrokenResourceError(self.failure)
-            if self._pieces:
+            if self.stalled:
+                await self._changed.wait()
+            elif self._pieces:
                 due = self._pieces[0][0]
                 if due <= trio.current_time():
                     return self._take(max_bytes)
@@ -182,6 +185,17 @@ class MemoryStream(trio.abc.HalfCloseableStream):
         """Have bytes in either direction take so long from now on."""
         self._outgoing.delay = self._incoming.delay = seconds
 
+    def stall(self, *, outgoing: bool | None = None, incoming: bool | None = None) -> None:
+        """Hold up the bytes of a direction, or let them go on; None leaves it.
+
+        What was written stays on its way. The other end does not see the end of a
+        direction that is held up either.
+        """
+        for pipe, stalled in ((self._outgoing, outgoing), (self._incoming, incoming)):
+            if stalled is not None and pipe.stalled != stalled:
+                pipe.stalled = stalled
+                pipe.notify()
+
 
 class MemoryListener(trio.abc.Listener[MemoryStream]):
     """Accepts the connections that are made to one address."""
@@ -232,6 +246,8 @@ class MemoryNetwork:
         self._streams: list[MemoryStream] = []
         self._delays: dict[str, float] = {}
         self._refused: set[str] = set()
+        self._severed: set[tuple[str, str]] = set()
+        self._mended = trio.Event()
         self._last_port = 40_000
 
     def _address(self, address: str) -> str:
@@ -266,12 +282,16 @@ class MemoryNetwork:
     async def connect(self, address: str, *, source: str = "127.0.0.1:0") -> MemoryStream:
         """Connect to whoever serves the address.
 
-        `source` is what that side sees, port 0 takes a free one.
+        `source` is what that side sees, port 0 takes a free one. Waits while bytes of
+        one host do not arrive at the other (`sever`).
 
         Raises `ConnectError` when nobody listens or the address is told to refuse.
         """
         delay = self._delays.get(address, 0.0)
         await trio.sleep(delay)
+        hosts = _host(source), _host(address)
+        while self._severed and (hosts in self._severed or hosts[::-1] in self._severed):
+            await self._mended.wait()
         listener = self._listeners.get(address)
         if listener is None or address in self._refused:
             raise ConnectError(f"cannot connect to {address}: connection refused", address=address)
@@ -315,9 +335,36 @@ class MemoryNetwork:
         self._streams = [stream for stream in self._streams if stream not in streams]
         return len(streams)
 
+    def sever(self, source: str, target: str) -> None:
+        """Hold up all bytes from one host to another, until `mend`.
+
+        Open connections live on, as while a cable is out: what was written arrives
+        after the mending. New ones wait for it.
+        """
+        self._severed.add((source, target))
+        self._stall_again()
+
+    def mend(self, source: str, target: str) -> None:
+        """Let bytes from one host to another arrive again."""
+        self._severed.discard((source, target))
+        self._stall_again()
+        self._mended.set()
+        self._mended = trio.Event()
+
+    def _stall_again(self) -> None:
+        for stream in self._streams:
+            here, there = _host(stream.local_address), _host(stream.remote_address)
+            stream.stall(
+                outgoing=(here, there) in self._severed, incoming=(there, here) in self._severed
+            )
+
     def _to(self, address: str) -> list[MemoryStream]:
         return [
             stream
             for stream in self._streams
             if stream.remote_address == address and not stream.closed
         ]
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0]

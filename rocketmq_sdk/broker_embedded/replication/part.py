@@ -21,10 +21,10 @@ from rocketmq_sdk.broker_embedded.store.append.replicas import Replicas
 from rocketmq_sdk.broker_embedded.store.messages import GetResult, GetStatus
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.model.route import MASTER_ID, split_address
+from rocketmq_sdk.model.route import MASTER_ID
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.replication import ResetMasterFlushOffsetHeader
-from rocketmq_sdk.transport.tcp import open_tcp_listeners, open_tcp_stream
+from rocketmq_sdk.transport.tcp import open_tcp_listeners
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.members.part import MemberPart
     from rocketmq_sdk.broker_embedded.registration.calls import AddressCaller
     from rocketmq_sdk.broker_embedded.registration.part import RegistrationPart
+    from rocketmq_sdk.broker_embedded.replication.slave import Connect
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
     from rocketmq_sdk.broker_embedded.timers.part import TimerPart
     from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
@@ -72,11 +73,6 @@ def wants_port(config: BrokerConfig) -> bool:
     return not config.is_slave and (config.ha_listen_port > 0 or replicated)
 
 
-async def _connect(address: str) -> trio.abc.Stream:
-    host, port = split_address(address)
-    return await open_tcp_stream(host, port)
-
-
 async def open_ha_listeners(
     host: str, wanted: int, broker_port: int, asked_broker_port: int
 ) -> tuple[list[trio.SocketListener], int]:
@@ -107,8 +103,9 @@ class ReplicationPart(Part):
         members: MemberPart,
         registration: RegistrationPart,
         caller: AddressCaller | None,
+        connect: Connect,
     ) -> None:
-        """`caller` carries the calls of a slave to its master."""
+        """`caller` carries the calls of a slave to its master, `connect` its log."""
         store, config = core.store, core.config.current
         self._core = core
         self._ha_status = HaStatus(core)
@@ -122,7 +119,7 @@ class ReplicationPart(Part):
         if config.is_slave:
             assert caller is not None
             store.become_slave()
-            self.slave = Slave(store, core.clock, _connect, config.ha_master_address)
+            self.slave = Slave(store, core.clock, connect, config.ha_master_address)
             self.sync = SlaveSync(core, timers, members, caller, lambda: self.master_address)
             return
         self.master = Master(store, Replicas.of(config.store), core.clock)

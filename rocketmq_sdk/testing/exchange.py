@@ -1,0 +1,103 @@
+"""What stands in front of the handlers of a broker under test: it records and fails."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.model.route import split_address
+from rocketmq_sdk.protocol.bodies.members import HeartbeatData
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.testing.recording import Recording, Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rocketmq_sdk.broker_embedded.request import Request
+    from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
+    from rocketmq_sdk.testing.request_faults import RequestFaults
+
+
+class Exchange:
+    """All requests of one broker under test pass here."""
+
+    def __init__(
+        self, recording: Recording, faults: RequestFaults, now_ms: Callable[[], int]
+    ) -> None:
+        self._recording = recording
+        self._faults = faults
+        self._now_ms = now_ms
+        self._client_ids: dict[int, str] = {}
+        self._blind = False
+
+    @contextmanager
+    def unseen(self) -> Iterator[None]:
+        """Let requests pass without a record and without faults, for the block."""
+        self._blind = True
+        try:
+            yield
+        finally:
+            self._blind = False
+
+    def front(self, serve: Handler, rows: Callable[[], dict[int, Request]], where: str) -> Handler:
+        """A handler that records each request and lets it meet the faults.
+
+        `rows` are those of the requests that `serve` knows, `where` is what it is.
+        """
+
+        @trio.lowlevel.enable_ki_protection
+        def handle(channel: Channel, request: Command) -> Command | Continuation | None:
+            if self._blind:
+                return serve(channel, request)
+            seen = self._note(channel, request, rows().get(request.code), where)
+            handler = serve
+            if self._faults.active:
+                for fault in reversed([one for one in self._faults.active if one.strikes(seen)]):
+                    handler = fault.around(handler)
+            outcome = handler(channel, request)
+            if isinstance(outcome, Command):
+                seen.answer = outcome.code
+                return outcome
+            return None if outcome is None else self._later(seen, outcome)
+
+        return handle
+
+    @staticmethod
+    def _later(seen: Seen, outcome: Continuation) -> Continuation:
+        async def answer() -> Command | None:
+            answer = await outcome()
+            if answer is not None:
+                seen.answer = answer.code
+            return answer
+
+        return answer
+
+    def _note(self, channel: Channel, request: Command, row: Request | None, where: str) -> Seen:
+        if request.code == RequestCode.HEART_BEAT:
+            self._learn_client(channel, request)
+        seen = Seen(
+            request,
+            row=row,
+            host=split_address(str(channel.remote_address))[0],
+            client_id=self._client_ids.get(channel.channel_id),
+            where=where,
+            time=self._now_ms(),
+        )
+        self._recording.add(seen)
+        return seen
+
+    def _forget_client(self, number: int) -> None:
+        self._client_ids.pop(number, None)
+
+    def _learn_client(self, channel: Channel, request: Command) -> None:
+        try:
+            client_id = HeartbeatData.decode(request.body).client_id
+        except RocketMQError:
+            return  # the broker refuses it
+        if channel.channel_id not in self._client_ids:
+            channel.on_close.append(lambda channel: self._forget_client(channel.channel_id))
+        self._client_ids[channel.channel_id] = client_id

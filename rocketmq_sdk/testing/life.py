@@ -1,0 +1,81 @@
+"""One life of a broker under test, from a start to the next stop or kill."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import trio
+
+    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+    from rocketmq_sdk.remoting.channel import Handler
+    from rocketmq_sdk.remoting.dispatch import Dispatcher
+    from rocketmq_sdk.remoting.source import ChannelSource
+
+KILLED = "the broker was killed"
+
+
+class BrokerLife(EmbeddedBroker):
+    """A broker on given files, with something in front of its handlers."""
+
+    def __init__(
+        self,
+        path: Any,
+        files: FileSystem | None,
+        front: Callable[[BrokerLife, Dispatcher], Handler],
+        *,
+        outgoing: ChannelSource | None = None,
+        connect: Callable[[str], Any] | None = None,
+        **options: Any,
+    ) -> None:
+        """`outgoing` and `connect` replace TCP for what the broker itself asks."""
+        super().__init__(path, **options)
+        self.killed = False
+        self._given_files = files
+        self._put_in_front = front
+        self._out = outgoing
+        self._connect_to = connect
+
+    def _files(self) -> FileSystem:
+        return super()._files() if self._given_files is None else self._given_files
+
+    def _front(self, handler: Dispatcher) -> Handler:
+        return self._put_in_front(self, handler)
+
+    def _outgoing(self) -> ChannelSource:
+        return super()._outgoing() if self._out is None else self._out
+
+    async def _connect(self, address: str) -> trio.abc.Stream:
+        if self._connect_to is None:
+            return await super()._connect(address)
+        stream: trio.abc.Stream = await self._connect_to(address)
+        return stream
+
+    @property
+    def address_for_slaves(self) -> str:
+        """`host:port` where slaves reach this broker, as it is registered."""
+        return self._identity().ha_server_address
+
+    def die(self) -> None:
+        """End all connections at once; nothing more is written while it closes.
+
+        The caller ends the block.
+        """
+        self.killed = True
+        self._abort_channels(KILLED)
+
+    async def _close(self, problems: list[Exception], leaving: float) -> None:
+        if not self.killed:
+            await super()._close(problems, leaving)
+            return
+        await self._ports.stop_accepting()
+        for server in (self.server, self.vip_server, self.namesrv_server):
+            await server.aclose()
+
+    async def _save_all(self, problems: list[Exception]) -> None:
+        if not self.killed:
+            await super()._save_all(problems)

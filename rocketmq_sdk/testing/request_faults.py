@@ -1,0 +1,376 @@
+"""What goes wrong with requests of a broker under test, declared by the test.
+
+    fault = broker.faults.on("send", topic="orders", times=1).error("SYSTEM_BUSY")
+    ...
+    assert fault.hits == 1
+
+`on` says which requests are meant, the method behind it what happens to them. A fault
+that met no request until the broker closes is an error of the test: it is misspelt, or
+the code under test does not do what the test thinks.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rocketmq_sdk.codes import ResponseCode
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.testing.failures import UnhitFaultError
+from rocketmq_sdk.testing.fault_actions import (
+    Act,
+    Reordering,
+    answer_lost,
+    closed,
+    delayed,
+    failed,
+    request_lost,
+)
+from rocketmq_sdk.testing.faults import Fault as DiskFault
+from rocketmq_sdk.testing.faults import Faults as DiskFaults
+from rocketmq_sdk.testing.faults import Operation
+from rocketmq_sdk.testing.recording import (
+    GROUPS,
+    QUEUE,
+    TOPICS,
+    Recording,
+    Seen,
+    any_matches,
+    can_name,
+)
+from rocketmq_sdk.testing.request_kinds import codes_of, response_code_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from rocketmq_sdk.broker_embedded.request import Request
+    from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
+
+Codes = int | str | Sequence[int | str] | None
+KEPT: Final = 1000
+"""Requests that a handle remembers."""
+
+
+class RequestFault:
+    """A fault at work, from its declaration until `lift` or the end of a `with`."""
+
+    def __init__(self, faults: RequestFaults, which: Which, what: str, act: Act) -> None:
+        self.which = which
+        self.what = what
+        """What happens to the requests, in words."""
+        self.hits = 0
+        """How many requests it met."""
+        self.requests: list[Seen] = []
+        """The first 1000 of them."""
+        self._faults = faults
+        self._act = act
+        self._passing = which.after
+        self._left = which.times
+        self._hit = trio.Event()
+
+    def strikes(self, seen: Seen) -> bool:
+        """Whether it meets this request; counts it."""
+        if self._left == 0 or not self.which.matches(seen):
+            return False
+        if self._passing:
+            self._passing -= 1
+            return False
+        if self._left is not None:
+            self._left -= 1
+        self.hits += 1
+        if len(self.requests) < KEPT:
+            self.requests.append(seen)
+        self._hit.set()
+        self._hit = trio.Event()
+        return True
+
+    def around(self, serve: Handler) -> Handler:
+        """The handler with the fault around it."""
+
+        def faulty(channel: Channel, request: Command) -> Command | Continuation | None:
+            return self._act(channel, request, serve)
+
+        return faulty
+
+    async def wait_hit(self, times: int = 1, *, within: float = 30.0) -> None:
+        """Wait until it has met so many requests in all.
+
+        Raises `UnhitFaultError` when it has not within so many seconds.
+        """
+        with trio.move_on_after(within):
+            while self.hits < times:
+                await self._hit.wait()
+        if self.hits < times:
+            raise UnhitFaultError(f"{self!r}: {times} hits were waited for, for {within:g} s")
+
+    def lift(self) -> None:
+        """End it; its counts stay."""
+        self._faults.discard(self)
+
+    def __enter__(self) -> RequestFault:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.lift()
+
+    def __repr__(self) -> str:
+        return f"<fault on {self.which}: {self.what}, {self.hits} hits>"
+
+
+class Which:
+    """The requests that are meant, and what is to happen to them."""
+
+    def __init__(
+        self,
+        faults: RequestFaults,
+        code: Codes,
+        topic: str | None,
+        queue: int | None,
+        group: str | None,
+        broker: str | None,
+        client: str | None,
+        when: Callable[[Seen], object] | None,
+        times: int | None,
+        after: int,
+    ) -> None:
+        self.codes = codes_of(code)
+        self.topic = topic
+        self.queue = queue
+        self.group = group
+        self.broker = broker
+        self.client = client
+        self.when = when
+        self.times = times
+        self.after = after
+        self._faults = faults
+        self._code = code
+
+    def __str__(self) -> str:
+        words = ["any request" if self._code is None else str(self._code)]
+        for name in ("topic", "queue", "group", "broker", "client"):
+            value = getattr(self, name)
+            if value is not None:
+                words.append(f"{name}={value!r}")
+        if self.when is not None:
+            words.append(f"when={getattr(self.when, '__name__', self.when)}")
+        return " ".join(words)
+
+    def matches(self, seen: Seen) -> bool:
+        """Whether a request is one of them."""
+        return (
+            (self.codes is None or seen.code in self.codes)
+            and (self.topic is None or any_matches(seen.topics, self.topic))
+            and (self.group is None or any_matches(seen.groups, self.group))
+            and (self.queue is None or seen.queue == self.queue)
+            and (self.client is None or seen.is_of(self.client))
+            and (self.when is None or bool(self.when(seen)))
+        )
+
+    # What happens to them
+
+    def error(
+        self,
+        code: int | str = ResponseCode.SYSTEM_ERROR,
+        remark: str = "as the test wants it",
+        *,
+        served: bool = False,
+    ) -> RequestFault:
+        """They are answered with an error, of `ResponseCode` by number or name.
+
+        With `served` the broker has done what was asked, such as stored the message,
+        and says that it has not. A request that the broker holds, such as a long poll,
+        is answered at once.
+        """
+        number = response_code_of(code)
+        return self._add(f"answer {code}", failed(number, remark, served=served))
+
+    def refuse(self) -> RequestFault:
+        """They are answered with SYSTEM_BUSY, as by a broker under too much load."""
+        return self.error(ResponseCode.SYSTEM_BUSY, "[REJECTREQUEST]as the test wants it")
+
+    def delay(self, seconds: float, *, served: bool = False) -> RequestFault:
+        """They are served so many seconds later.
+
+        With `served` they are served at once, and the answer leaves later. What the
+        broker itself holds back, such as a long poll, is not held back further.
+        """
+        return self._add(f"delay of {seconds:g} s", delayed(seconds, served=served))
+
+    def drop_request(self) -> RequestFault:
+        """They are lost on their way: not served, never answered."""
+        return self._add("request lost", request_lost)
+
+    def drop_answer(self) -> RequestFault:
+        """They are served, and the answer is lost on its way."""
+        return self._add("answer lost", answer_lost)
+
+    def close_connection(self, *, served: bool = False) -> RequestFault:
+        """The connection breaks in place of an answer.
+
+        With `served` the broker has done what was asked.
+        """
+        return self._add("connection closed", closed(served=served))
+
+    def out_of_order(self, *, within: float = 1.0) -> RequestFault:
+        """Two at a time are served in the other order, and so answered.
+
+        The first of two waits for the second, for `within` seconds at most.
+        """
+        return self._add("out of order", Reordering(within))
+
+    def call(
+        self, act: Callable[[Channel, Command, Handler], Command | Continuation | None]
+    ) -> RequestFault:
+        """A function serves them: `act(channel, request, serve)`.
+
+        It returns what a handler may: an answer, an async function that gives the
+        answer later, or None for no answer at all.
+        """
+        return self._add(getattr(act, "__name__", "a function"), act)
+
+    def _add(self, what: str, act: Act) -> RequestFault:
+        fault = RequestFault(self._faults, self, what, act)
+        self._faults.add(fault)
+        return fault
+
+
+class RequestFaults:
+    """All that is wrong with one broker: `broker.faults`."""
+
+    def __init__(self, name: Callable[[], str], disk: DiskFaults | None, seen: Recording) -> None:
+        self.active: list[RequestFault] = []
+        """Those that have an effect."""
+        self.declared: list[RequestFault | DiskFault] = []
+        """Those that must have met something when the broker closes."""
+        self.rows: Mapping[int, Request] = {}
+        """The requests that are served, once the broker has started."""
+        self._name = name
+        self._disk = disk
+        self._seen = seen
+
+    def on(
+        self,
+        code: Codes = None,
+        *,
+        topic: str | None = None,
+        queue: int | None = None,
+        group: str | None = None,
+        broker: str | None = None,
+        client: str | None = None,
+        when: Callable[[Seen], object] | None = None,
+        times: int | None = None,
+        after: int = 0,
+    ) -> Which:
+        """Say which requests are meant; a method of the result says what happens.
+
+        `code` is a name or number of `RequestCode`, a kind such as "send", "pull",
+        "ack" or "commit", or several of these; None means all requests. `topic`,
+        `group` and `client` may hold `*`; a client is its id, its host or the name of
+        its party. The first `after` requests that match pass; then `times` of them are
+        met, None for all.
+
+        Raises `ConfigurationError` for a code or broker that does not exist here.
+        """
+        which = Which(self, code, topic, queue, group, broker, client, when, times, after)
+        if broker is not None and broker != self._name():
+            raise ConfigurationError(f"this broker is {self._name()!r}, not {broker!r}")
+        if which.codes is not None and self.rows:
+            rows = [self.rows[number] for number in which.codes if number in self.rows]
+            if not rows:
+                raise ConfigurationError(f"nobody serves {code!r} here, so no fault can meet it")
+            for asked, names, word in (
+                (topic, TOPICS, "topic"),
+                (group, GROUPS, "group"),
+                (queue, QUEUE, "queue"),
+            ):
+                if asked is not None and not any(can_name(row, names) for row in rows):
+                    raise ConfigurationError(f"a request {code!r} names no {word}")
+        if times is not None and times < 1:
+            raise ConfigurationError(f"times is {times}; it must be at least 1, or None for always")
+        return which
+
+    # The disk
+
+    @property
+    def disk(self) -> DiskFaults:
+        """Faults of single operations of the broker's disk: `fail`, `slow`, `shorten`.
+
+        Raises `ConfigurationError` for a broker in a real directory.
+        """
+        if self._disk is None:
+            raise ConfigurationError(
+                "only a broker in memory has a disk that fails on demand; leave out the path"
+            )
+        return self._disk
+
+    def full_disk(self, path: str = "commitlog/*") -> DiskFault:
+        """Nothing more can be written, to files that match the pattern."""
+        fault = self.disk.fail(Operation.WRITE, path, code=errno.ENOSPC)
+        return self._declare(fault)
+
+    def unreadable_disk(self, path: str = "commitlog/*", at: range | None = None) -> DiskFault:
+        """Reads fail, of all bytes or of those in `at`."""
+        return self._declare(self.disk.fail(Operation.READ, path, at=at, code=errno.EIO))
+
+    def slow_disk(
+        self, seconds: float, operation: Operation = Operation.SYNC, path: str = "*"
+    ) -> DiskFault:
+        """Operations take so many seconds more; syncs unless told otherwise."""
+        return self._declare(self.disk.slow(operation, path, delay=seconds))
+
+    def _declare(self, fault: DiskFault) -> DiskFault:
+        self.declared.append(fault)
+        return fault
+
+    # Keeping them
+
+    def add(self, fault: RequestFault) -> None:
+        """Let a fault have its effect."""
+        self.active.append(fault)
+        self.declared.append(fault)
+
+    def discard(self, fault: RequestFault) -> None:
+        """End one, if it has not ended."""
+        if fault in self.active:
+            self.active.remove(fault)
+
+    def clear(self) -> None:
+        """End all, without asking whether they met anything."""
+        self.active.clear()
+        self.declared.clear()
+        if self._disk is not None:
+            self._disk.clear()
+
+    def check(self) -> None:
+        """Raise `UnhitFaultError` if a declared fault met nothing."""
+        idle = [fault for fault in self.declared if not fault.hits]
+        if idle:
+            raise UnhitFaultError("\n".join(self._explain(fault) for fault in idle))
+
+    def _explain(self, fault: RequestFault | DiskFault) -> str:
+        if isinstance(fault, DiskFault):
+            return f"{fault!r} met no operation"
+        which = fault.which
+        text = f"{fault!r} met no request"
+        if which.after:
+            text += f" (it lets {which.after} pass first)"
+        for asked, names, word in (
+            (which.topic, self._seen.topics(), "topic"),
+            (which.group, self._seen.groups(), "group"),
+        ):
+            if asked is not None and not any_matches(frozenset(names), asked):
+                near = difflib.get_close_matches(asked, names, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                text += f"; no request named {word} {asked!r}{hint}"
+        return f"{text}; seen: {self._seen.summary()}"

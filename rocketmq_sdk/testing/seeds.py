@@ -1,0 +1,156 @@
+"""Topics, groups, messages and offsets that a broker under test begins with."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from rocketmq_sdk.admin.client import Admin
+from rocketmq_sdk.client.runtime import Client
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.model.queue import MessageQueue
+from rocketmq_sdk.producer.producer import Producer
+
+if TYPE_CHECKING:
+    import os
+
+    from rocketmq_sdk.testing.broker import TestBroker
+
+QUEUES: Final = 4
+"""Queues of a topic for which no number is given."""
+PRODUCER_GROUP: Final = "seed"
+_MEMBERS: Final = frozenset(("topics", "groups", "messages", "offsets"))
+_OF_A_MESSAGE: Final = frozenset(
+    ("body", "delay", "delay_level", "keys", "priority", "properties", "queue", "sharding_key"),
+) | {"tags"}
+
+
+@attrs.frozen
+class Seed:
+    """What is to be made; `TestBroker.seed` describes the members."""
+
+    topics: Mapping[str, int] = {}
+    groups: tuple[str, ...] = ()
+    messages: Mapping[str, Sequence[Any]] = {}
+    offsets: Mapping[str, Mapping[str, int | Sequence[int]]] = {}
+
+    @classmethod
+    def of(cls, given: Seed | str | os.PathLike[str] | Mapping[str, Any] | None) -> Seed:
+        """A seed from a file or a mapping.
+
+        Raises `ConfigurationError` for a file that cannot be read and for members that
+        do not exist.
+        """
+        if given is None:
+            return cls()
+        if isinstance(given, Seed):
+            return given
+        if not isinstance(given, Mapping):
+            given = _read(Path(given))
+        unknown = sorted(given.keys() - _MEMBERS)
+        if unknown:
+            raise ConfigurationError(
+                f"a seed has no member {unknown[0]!r}; there are {', '.join(sorted(_MEMBERS))}"
+            )
+        return cls().with_more(
+            given.get("topics", ()),
+            given.get("groups", ()),
+            given.get("messages", {}),
+            given.get("offsets", {}),
+        )
+
+    def with_more(
+        self,
+        topics: Mapping[str, int] | Sequence[str],
+        groups: Sequence[str],
+        messages: Mapping[str, Sequence[Any]],
+        offsets: Mapping[str, Mapping[str, int | Sequence[int]]],
+    ) -> Seed:
+        """This seed and more."""
+        if isinstance(topics, str) or isinstance(groups, str):
+            raise ConfigurationError("topics and groups of a seed are lists of names")
+        more = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, QUEUES)
+        return Seed(
+            {**self.topics, **more},
+            (*self.groups, *groups),
+            {**self.messages, **messages},
+            {**self.offsets, **offsets},
+        )
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        text = path.read_text("utf-8")
+        found = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"the seed {path} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise ConfigurationError(f"the seed {path} holds no object")
+    return found
+
+
+def _message(topic: str, given: Any) -> tuple[Message, int | None]:
+    if isinstance(given, Message):
+        return given, None
+    if not isinstance(given, Mapping) or "body" not in given:
+        return Message(topic, _body(given)), None
+    unknown = sorted(given.keys() - _OF_A_MESSAGE)
+    if unknown:
+        raise ConfigurationError(
+            f"a message of a seed has no member {unknown[0]!r}; there are "
+            f"{', '.join(sorted(_OF_A_MESSAGE))}"
+        )
+    options = {name: given[name] for name in given if name not in ("body", "queue")}
+    return Message(topic, _body(given["body"]), **options), given.get("queue")
+
+
+def _body(given: Any) -> bytes:
+    if isinstance(given, bytes):
+        return given
+    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    return text.encode()
+
+
+async def plant(broker: TestBroker, seed: Seed) -> None:
+    """Make what a seed says, by requests as any client sends them."""
+    topics = {**dict.fromkeys(seed.messages, QUEUES), **seed.topics}
+    name = broker.config.broker_name
+    async with (
+        Client(broker) as client,
+        Producer(PRODUCER_GROUP, client=client) as producer,
+        Admin(client=client) as admin,
+    ):
+        known = broker.embedded.core.topics
+        for topic, queues in topics.items():
+            if topic in seed.topics or known.get(topic) is None:
+                await admin.topics.create(topic, queues=queues)
+        for group in dict.fromkeys((*seed.groups, *seed.offsets)):
+            await admin.groups.create(group)
+        for topic, given in seed.messages.items():
+            for one in given:
+                message, queue = _message(topic, one)
+                target = None if queue is None else MessageQueue(topic, name, queue)
+                await producer.send(message, queue=target)
+        for group, by_topic in seed.offsets.items():
+            for topic, offsets in by_topic.items():
+                for queue, offset in enumerate(_each(broker, topic, offsets)):
+                    broker.embedded.core.offsets.commit(group, topic, queue, offset)
+
+
+def _each(broker: TestBroker, topic: str, offsets: int | Sequence[int]) -> Sequence[int]:
+    queues = broker.wait.seen.queues(topic)
+    if not queues:
+        raise ConfigurationError(f"there is no topic {topic!r} to have offsets in")
+    if isinstance(offsets, int):
+        return [offsets] * len(queues)
+    if len(offsets) != len(queues):
+        raise ConfigurationError(
+            f"{len(offsets)} offsets were given for the {len(queues)} queues of {topic!r}"
+        )
+    return offsets

@@ -1,0 +1,92 @@
+"""The whole state of a broker under test, kept and put back."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from typing import TYPE_CHECKING, Final, Self
+
+import attrs
+
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.testing.directories import FileContent, read_tree, write_tree
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from rocketmq_sdk.testing.kept_files import KeptFiles
+
+_INDEX: Final = "snapshot.json"
+_FORMAT: Final = 1
+
+
+@attrs.frozen
+class Snapshot:
+    """All files of a broker that was stopped, in memory.
+
+    Made by `TestBroker.snapshot`; any test broker can have its state by `restore`,
+    also one in a later process.
+    """
+
+    files: tuple[FileContent, ...] = ()
+
+    @classmethod
+    def of(cls, kept: KeptFiles | None, path: Path | None) -> Self:
+        """What is in memory, or else in a directory."""
+        found: Iterable[FileContent] = ()
+        if kept is not None:
+            found = kept.contents()
+        elif path is not None:
+            found = read_tree(path)
+        return cls(tuple(found))
+
+    def put_back(self, kept: KeptFiles | None, path: Path | None) -> None:
+        """Replace what is in memory, or else in a directory. Nobody has it open."""
+        if kept is not None:
+            kept.replace_all(self.files)
+        elif path is not None:
+            write_tree(path, self.files)
+
+    @property
+    def size(self) -> int:
+        """How many bytes it holds."""
+        return sum(len(data) for _path, _size, pieces in self.files for _at, data in pieces)
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Write it to a file, a ZIP archive."""
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            index = [
+                {"path": path, "size": size, "pieces": [[at, len(data)] for at, data in pieces]}
+                for path, size, pieces in self.files
+            ]
+            archive.writestr(_INDEX, json.dumps({"format": _FORMAT, "files": index}))
+            for number, (_path, _size, pieces) in enumerate(self.files):
+                archive.writestr(str(number), b"".join(data for _at, data in pieces))
+
+    @classmethod
+    def load(cls, file: str | os.PathLike[str]) -> Self:
+        """Read what `save` has written; `ConfigurationError` for anything else."""
+        try:
+            with zipfile.ZipFile(file) as archive:
+                index = json.loads(archive.read(_INDEX))
+                if index["format"] != _FORMAT:
+                    raise ValueError(f"its format is {index['format']!r}")
+                return cls(
+                    tuple(
+                        (entry["path"], entry["size"], _cut(archive.read(str(number)), entry))
+                        for number, entry in enumerate(index["files"])
+                    )
+                )
+        except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+            raise ConfigurationError(f"{file} is no snapshot of a broker: {error}") from error
+
+
+def _cut(data: bytes, entry: dict[str, list[tuple[int, int]]]) -> list[tuple[int, bytes]]:
+    found: list[tuple[int, bytes]] = []
+    begin = 0
+    for at, length in entry["pieces"]:
+        found.append((at, data[begin : begin + length]))
+        begin += length
+    return found

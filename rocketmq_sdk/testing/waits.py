@@ -1,0 +1,194 @@
+"""Waiting for what the code under test does, with failures that say what was seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rocketmq_sdk.errors import ClosedError
+from rocketmq_sdk.testing.failures import WaitTimeoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.testing.observation import Observation
+
+WITHIN: Final = 30.0
+"""Seconds that a wait takes at most unless it is told otherwise."""
+FIRST_STEP: Final = 0.002
+LONGEST_STEP: Final = 0.25
+
+
+class Waits:
+    """`broker.wait`: each method returns once something holds.
+
+    Otherwise it raises `WaitTimeoutError` after `within` seconds, of virtual time where
+    the test runs in it; the text says what was there instead. A broker that is stopped
+    meanwhile is waited for.
+    """
+
+    def __init__(self, seen: Observation) -> None:
+        self.seen = seen
+        """A look at what the broker holds now."""
+
+    async def until(
+        self, condition: Callable[[], object], what: str, *, within: float = WITHIN
+    ) -> None:
+        """Wait until a function of the test's own gives something true.
+
+        `what` says in the failure what was waited for.
+        """
+        await self._until(condition, lambda: self.seen.report(), what, within)
+
+    async def _until(
+        self,
+        condition: Callable[[], object],
+        describe: Callable[[], str],
+        what: str,
+        within: float,
+    ) -> None:
+        step = FIRST_STEP
+        with trio.move_on_after(within):
+            while not self._holds(condition):
+                await trio.sleep(step)
+                step = min(LONGEST_STEP, step * 1.5)
+            return
+        if self._holds(condition):
+            return
+        try:
+            found = describe()
+        except ClosedError as error:
+            found = str(error)
+        raise WaitTimeoutError(f"waited {within:g} s for {what}, but {found}")
+
+    @staticmethod
+    def _holds(condition: Callable[[], object]) -> bool:
+        try:
+            return bool(condition())
+        except ClosedError:
+            return False
+
+    async def stored(
+        self, topic: str, count: int = 1, *, within: float = WITHIN
+    ) -> list[ReceivedMessage]:
+        """Until a topic holds at least so many messages; returns all that it holds."""
+        await self._until(
+            lambda: self.seen.stored(topic) >= count,
+            lambda: self.seen.describe_topic(topic),
+            f"{count} messages in {topic!r}",
+            within,
+        )
+        return self.seen.messages(topic)
+
+    async def dead_letter(
+        self, group: str, count: int = 1, *, within: float = WITHIN
+    ) -> list[ReceivedMessage]:
+        """Until a group has given up at least so many messages; returns all of them."""
+        await self._until(
+            lambda: len(self.seen.dead_letters(group)) >= count,
+            lambda: (
+                f"there are {len(self.seen.dead_letters(group))}; {self.seen.describe_group(group)}"
+            ),
+            f"{count} dead letters of group {group!r}",
+            within,
+        )
+        return self.seen.dead_letters(group)
+
+    async def group(
+        self, group: str, members: int = 1, *, quiet: float = 1.0, within: float = WITHIN
+    ) -> list[str]:
+        """Until a group has so many members and has shared its queues; their ids.
+
+        It has, when for `quiet` seconds nobody came or went, and each queue that the
+        group subscribes to was pulled last by a member. Groups that pop need only be
+        quiet.
+        """
+        since = trio.current_time()
+        last: tuple[object, object] | None = None
+
+        def stable() -> bool:
+            nonlocal since, last
+            now = self.seen.members(group), self.seen.owners(group)
+            if now != last:
+                since, last = trio.current_time(), now
+            here, owners = now
+            return (
+                len(here) == members
+                and trio.current_time() - since >= quiet
+                and set(owners.values()) <= set(here)
+                and self._all_pulled(group, owners)
+            )
+
+        def describe() -> str:
+            owners = ", ".join(
+                f"{topic}/{queue}: {owner}"
+                for (topic, queue), owner in sorted(self.seen.owners(group).items())
+            )
+            return f"{self.seen.describe_group(group)}; queues: {owners or 'nobody pulls'}"
+
+        await self._until(stable, describe, f"{members} members in group {group!r}", within)
+        return self.seen.members(group)
+
+    def _all_pulled(self, group: str, owners: Mapping[tuple[str, int], str]) -> bool:
+        if not owners:  # it pops, or its members pull what they like
+            return True
+        return all(
+            (topic, queue) in owners
+            for topic in self.seen.subscriptions(group)
+            for queue in self.seen.queues(topic)
+        )
+
+    async def lag(
+        self, group: str, topic: str | None = None, *, most: int = 0, within: float = WITHIN
+    ) -> None:
+        """Until a group is at most so many messages behind, in a topic or in all.
+
+        All are the topics that it subscribes to or has offsets in, and its retries.
+        """
+        await self._until(
+            lambda: sum(self.seen.lag(group, topic).values()) <= most,
+            lambda: self.seen.describe_group(group),
+            f"group {group!r} to be at most {most} behind",
+            within,
+        )
+
+    async def committed(
+        self,
+        group: str,
+        topic: str,
+        offsets: Mapping[int, int] | None = None,
+        *,
+        within: float = WITHIN,
+    ) -> None:
+        """Until a group has committed these offsets by queue, None for all ends."""
+
+        def reached() -> bool:
+            now = self.seen.committed(group, topic)
+            if offsets is not None:
+                return all(now.get(queue, -1) >= offset for queue, offset in offsets.items())
+            ends = self.seen.queues(topic)
+            return bool(ends) and all(now[queue] >= end for queue, (_, end) in ends.items() if end)
+
+        await self._until(
+            reached,
+            lambda: f"the offsets are {self.seen.committed(group, topic)}",
+            f"group {group!r} to commit {'all' if offsets is None else dict(offsets)} in {topic!r}",
+            within,
+        )
+
+    async def settled(self, *, within: float = WITHIN) -> None:
+        """Until nothing happens any more by itself.
+
+        Groups with members have consumed everything and their retries; no message waits
+        for its time; no transaction is open. A group that has not joined yet is not
+        known (wait for the `group` first), nor are popped messages that somebody still
+        works on.
+        """
+        await self._until(
+            lambda: not self.seen.activity(),
+            lambda: "; ".join(self.seen.activity()) or "it was for moments only",
+            "the broker to come to rest",
+            within,
+        )
