@@ -10,11 +10,12 @@ comes after ten seconds costs the test nothing.
 import trio
 from trio.testing import MockClock
 
-from rocketmq_sdk import EmbeddedBroker, Message, Producer, PushConsumer, ReceivedMessage
+from rocketmq_sdk import Message, Producer, PushConsumer, ReceivedMessage
+from rocketmq_sdk.testing import TestBroker
 
 
 async def test_an_order_is_paid_once(
-    rocketmq_broker: EmbeddedBroker, autojump_clock: MockClock
+    rocketmq_broker: TestBroker, autojump_clock: MockClock
 ) -> None:
     paid: list[str] = []
     done = trio.Event()
@@ -37,7 +38,7 @@ async def test_an_order_is_paid_once(
 
 
 async def test_a_failing_payment_is_retried_after_ten_seconds(
-    rocketmq_broker: EmbeddedBroker, autojump_clock: MockClock
+    rocketmq_broker: TestBroker, autojump_clock: MockClock
 ) -> None:
     attempts: list[float] = []
     done = trio.Event()

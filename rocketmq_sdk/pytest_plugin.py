@@ -12,18 +12,18 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+    from rocketmq_sdk.testing.broker import TestBroker
 
 
 @pytest.fixture
-async def rocketmq_broker() -> AsyncIterator[EmbeddedBroker]:
+async def rocketmq_broker() -> AsyncIterator[TestBroker]:
     """A new in-memory name server and broker for one test, isolated from all others.
 
     An async fixture of pytest-trio: use it in `async def` tests and pass it as
     `namesrv=` to producers and consumers. With pytest-trio's `autojump_clock` named by
     the test, delays and retries take no time.
     """
-    from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+    from rocketmq_sdk.testing.broker import TestBroker
 
-    async with EmbeddedBroker() as broker:
+    async with TestBroker() as broker:
         yield broker

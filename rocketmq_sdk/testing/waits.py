@@ -19,6 +19,7 @@ WITHIN: Final = 30.0
 """Seconds that a wait takes at most unless it is told otherwise."""
 FIRST_STEP: Final = 0.002
 LONGEST_STEP: Final = 0.25
+"""Seconds between two looks, or a hundredth of the time that has passed."""
 
 
 class Waits:
@@ -49,11 +50,12 @@ class Waits:
         what: str,
         within: float,
     ) -> None:
-        step = FIRST_STEP
+        step, began = FIRST_STEP, trio.current_time()
         with trio.move_on_after(within):
             while not self._holds(condition):
                 await trio.sleep(step)
-                step = min(LONGEST_STEP, step * 1.5)
+                longest = max(LONGEST_STEP, (trio.current_time() - began) / 100)
+                step = min(longest, step * 1.5)
             return
         if self._holds(condition):
             return
