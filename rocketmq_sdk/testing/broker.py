@@ -102,7 +102,7 @@ class TestBroker(RunsOnce):
             lambda: self.config.broker_name, None if disk is None else disk.faults, self.seen
         )
         """What goes wrong, as the test declares it."""
-        self.wait = Waits(Observation(self))
+        self.wait = Waits(Observation(lambda: self.embedded, self.seen, self.faults))
         """Waiting for what the code under test does."""
         self.network = network or Network()
         """The network in memory on which parties reach it."""
@@ -453,7 +453,8 @@ class TestBroker(RunsOnce):
         """
         given = Seed.of(seed)
         with self._exchange.unseen():
-            await plant(self, given.with_more(topics, groups, messages or {}, offsets or {}))
+            wanted = given.with_more(topics, groups, messages or {}, offsets or {})
+            await plant(self, self.embedded, self.wait.seen, wanted)
 
     async def snapshot(self) -> Snapshot:
         """Its whole state. It is stopped for that in order and started again."""

@@ -18,9 +18,12 @@ from rocketmq_sdk.names import (
 from rocketmq_sdk.protocol.message_codec import decode_messages
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
     from rocketmq_sdk.model.message import ReceivedMessage
-    from rocketmq_sdk.testing.broker import TestBroker
+    from rocketmq_sdk.testing.recording import Recording
+    from rocketmq_sdk.testing.request_faults import RequestFaults
 
 _SHOWN: Final = 15
 _AT_ONCE: Final = 256
@@ -32,12 +35,20 @@ class Observation:
     Each method raises `ClosedError` while the broker is stopped.
     """
 
-    def __init__(self, broker: TestBroker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        running: Callable[[], EmbeddedBroker],
+        requests: Recording,
+        faults: RequestFaults,
+    ) -> None:
+        """`running` gives the broker, or raises `ClosedError`."""
+        self._running = running
+        self._requests = requests
+        self._faults = faults
 
     @property
     def _core(self) -> EmbeddedBroker:
-        return self._broker.embedded
+        return self._running()
 
     # Topics
 
@@ -77,7 +88,7 @@ class Observation:
                 if result.next_begin_offset <= offset:
                     break
                 offset = result.next_begin_offset
-        name = self._broker.config.broker_name
+        name = self._core.config.broker_name
         for message in found:
             message.broker_name = name
         return sorted(found, key=lambda message: (message.commit_log_offset, message.offset))
@@ -129,7 +140,7 @@ class Observation:
     def owners(self, group: str) -> dict[tuple[str, int], str]:
         """Who of a group pulled each queue last, by topic and queue."""
         found: dict[tuple[str, int], str] = {}
-        for seen in self._broker.seen:
+        for seen in self._requests:
             if seen.code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE) and (
                 group in seen.groups
             ):
@@ -205,11 +216,11 @@ class Observation:
             lines = self._state()
         except ClosedError as error:
             lines = [str(error)]
-        seen = list(self._broker.seen)[-_SHOWN:]
-        lines.append(f"requests: {self._broker.seen.summary()}")
+        seen = list(self._requests)[-_SHOWN:]
+        lines.append(f"requests: {self._requests.summary()}")
         if seen:
             lines += ["the last of them:", *(f"  {request!r}" for request in seen)]
-        lines += [f"{fault!r}" for fault in self._broker.faults.declared]
+        lines += [f"{fault!r}" for fault in self._faults.declared]
         return "\n".join(lines)
 
     def _state(self) -> list[str]:

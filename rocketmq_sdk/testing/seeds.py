@@ -20,7 +20,9 @@ from rocketmq_sdk.producer.producer import Producer
 if TYPE_CHECKING:
     import os
 
-    from rocketmq_sdk.testing.broker import TestBroker
+    from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+    from rocketmq_sdk.remoting.source import ChannelSource
+    from rocketmq_sdk.testing.observation import Observation
 
 QUEUES: Final = 4
 """Queues of a topic for which no number is given."""
@@ -117,16 +119,18 @@ def _body(given: Any) -> bytes:
     return text.encode()
 
 
-async def plant(broker: TestBroker, seed: Seed) -> None:
+async def plant(
+    source: ChannelSource, broker: EmbeddedBroker, seen: Observation, seed: Seed
+) -> None:
     """Make what a seed says, by requests as any client sends them."""
     topics = {**dict.fromkeys(seed.messages, QUEUES), **seed.topics}
     name = broker.config.broker_name
     async with (
-        Client(broker) as client,
+        Client(source) as client,
         Producer(PRODUCER_GROUP, client=client) as producer,
         Admin(client=client) as admin,
     ):
-        known = broker.embedded.core.topics
+        known = broker.core.topics
         for topic, queues in topics.items():
             if topic in seed.topics or known.get(topic) is None:
                 await admin.topics.create(topic, queues=queues)
@@ -139,12 +143,12 @@ async def plant(broker: TestBroker, seed: Seed) -> None:
                 await producer.send(message, queue=target)
         for group, by_topic in seed.offsets.items():
             for topic, offsets in by_topic.items():
-                for queue, offset in enumerate(_each(broker, topic, offsets)):
-                    broker.embedded.core.offsets.commit(group, topic, queue, offset)
+                for queue, offset in enumerate(_each(seen, topic, offsets)):
+                    broker.core.offsets.commit(group, topic, queue, offset)
 
 
-def _each(broker: TestBroker, topic: str, offsets: int | Sequence[int]) -> Sequence[int]:
-    queues = broker.wait.seen.queues(topic)
+def _each(seen: Observation, topic: str, offsets: int | Sequence[int]) -> Sequence[int]:
+    queues = seen.queues(topic)
     if not queues:
         raise ConfigurationError(f"there is no topic {topic!r} to have offsets in")
     if isinstance(offsets, int):
