@@ -23,7 +23,7 @@ from rocketmq_sdk.broker_embedded.part import Service
 from rocketmq_sdk.broker_embedded.ports import Ports
 from rocketmq_sdk.broker_embedded.registration.calls import BrokerIdentity
 from rocketmq_sdk.broker_embedded.replication.part import wants_port
-from rocketmq_sdk.broker_embedded.request import handlers_of
+from rocketmq_sdk.broker_embedded.request import handlers_of, together_of
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
@@ -380,9 +380,12 @@ class EmbeddedBroker(RunsOnce):
             rows, slave=slave, answers=self.core.unwritten, memory=self.core.memory
         )
         self.core.unwritten.after.append(self.parts.registration.service.waiting)
-        self._dispatcher = Dispatcher(handlers, REFUSED_REMARKS)
+        together = together_of(rows, handlers, slave=slave)
+        self._dispatcher = Dispatcher(handlers, REFUSED_REMARKS, together)
         of_vip = Dispatcher(
-            {int(row.code): handlers[int(row.code)] for row in rows if row.vip}, REFUSED_REMARKS
+            {int(row.code): handlers[int(row.code)] for row in rows if row.vip},
+            REFUSED_REMARKS,
+            together,
         )
         # In memory there is no write to join.
         turn = self.core.put_times.around(store if store.files.write_through else None)

@@ -20,12 +20,12 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.limits import TEXT_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from rocketmq_sdk.protocol.body import Body
     from rocketmq_sdk.protocol.header import Header
     from rocketmq_sdk.remoting.budget import MemoryBudget
-    from rocketmq_sdk.remoting.channel import Channel, Handler
+    from rocketmq_sdk.remoting.channel import Channel, Handler, Together
 
     Answer = Command | Callable[[], Awaitable[Command | None]] | None
 
@@ -148,6 +148,8 @@ class Request(NamedTuple):
     header: type[Header] | None = None
     body: type[Body] | None = None
     raw: bool = False
+    together: Together | None = None
+    """Serves several that arrived together, where it is served so and not refused."""
     connection: bool = False
     read_body: Callable[[Command, Any], object] | None = None
     """Decodes the body, given command and header, where its class alone does not."""
@@ -301,6 +303,17 @@ def handlers_of(
         if slave and row.asked in _REFUSALS_OF_SLAVES
         else handler_of(row, held, decoding)
         for row in rows
+    }
+
+
+def together_of(
+    rows: Iterable[Request], handlers: Mapping[int, Handler], *, slave: bool = False
+) -> dict[Handler, Together]:
+    """What serves several requests at once, by what serves each of them alone."""
+    return {
+        handlers[int(row.code)]: row.together
+        for row in rows
+        if row.together is not None and not (slave and row.asked in _REFUSALS_OF_SLAVES)
     }
 
 

@@ -107,6 +107,12 @@ def _host_bits(born_host: bytes, store_host: bytes) -> int:
     return bits
 
 
+def record_form(born_host: bytes, store_host: bytes) -> tuple[Struct, int]:
+    """The head of records with these packed hosts, and the host bits of their flags."""
+    bits = _host_bits(born_host, store_host)
+    return _HEADS[bits >> 4 & 3], bits
+
+
 def encode_record(
     topic: bytes,
     body: bytes,
@@ -188,8 +194,8 @@ def encode_records(
 
     What the messages share is worked out once.
     """
-    sys_flag = sys_flag & ~HOST_BITS | _host_bits(born_host, store_host)
-    head = _HEADS[sys_flag >> 4 & 3]
+    head, host_bits = record_form(born_host, store_host)
+    sys_flag = sys_flag & ~HOST_BITS | host_bits
     magic, size_bytes = (MAGIC_V1, 1) if len(topic) <= MAX_TOPIC_BYTES_V1 else (MAGIC_V2, 2)
     middle = len(topic).to_bytes(size_bytes, "big") + topic
     overhead = head.size + len(middle) + _SHORT.size

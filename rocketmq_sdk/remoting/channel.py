@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -43,6 +43,15 @@ Synchronous: returns the answer, or a `Continuation`, or None (no answer now;
 Each two-way request must be answered in the end: until then it counts against
 `ChannelLimits.max_requests_in_flight`. A handler that raises is logged and answered
 with an error; it never ends the connection.
+"""
+
+Together = Callable[["Channel", "Sequence[Command]"], "Sequence[bytes | None]"]
+"""What serves several requests of one code that arrived together, for one connection.
+
+Synchronous. It serves as many as it can, from the first on, as if one by one, and
+returns an answer for each of them: the bytes of the frame, or None for a one-way
+request. The next one is served by its `Handler`, which also serves requests that come
+alone. It leaves no request open.
 """
 
 UNSENT_MAX: Final = 8 * 1024 * 1024

@@ -21,15 +21,19 @@ from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.remoting.budget import OPEN_COST
 from rocketmq_sdk.remoting.call_table import CallTable
 from rocketmq_sdk.remoting.channel import Channel, ChannelLimits, ChannelStatistics
-from rocketmq_sdk.remoting.dispatch import error_response
+from rocketmq_sdk.remoting.dispatch import Dispatcher, error_response
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rocketmq_sdk.remoting.channel import Continuation, Handler
 
 STOOD_STILL: Final = 0.05
 """Seconds too late that tell of a loop that was blocked."""
 LAST_CHANCE: Final = 0.05
 """Seconds for an answer to a request that could not leave before."""
+TOGETHER: Final = 64
+"""The most requests that are served together, without a look at the time."""
 QUIET_TURNS: Final = 3
 """Turns of the loop without news after which all is read that had come."""
 logger = logging.getLogger("rocketmq_sdk.remoting")
@@ -47,6 +51,7 @@ class CommandChannel(Channel):
     __slots__ = (
         "_calls",
         "_current",
+        "_dispatcher",
         "_finished",
         "_handler",
         "_nursery",
@@ -72,6 +77,7 @@ class CommandChannel(Channel):
         )
         self.limits = limits
         self._handler = handler
+        self._dispatcher = handler if isinstance(handler, Dispatcher) else None
         self._calls = CallTable(limits.max_in_flight, remote_address)
         self._open: dict[int, tuple[Command, int]] = {}
         self._open_bytes = 0
@@ -184,6 +190,30 @@ class CommandChannel(Channel):
         elif not oneway and not answered:
             self._keep_open(request)
         return None
+
+    def _serve_together(self, commands: Sequence[Command], number: int) -> Sequence[bytes | None]:
+        """Serve the first of several requests of one code, from index `number` on.
+
+        Returns a frame, or None without one, for each that was served.
+        """
+        first = commands[number]
+        together = None if self._dispatcher is None else self._dispatcher.together(first.code)
+        if together is None or len(self._open) >= self.limits.max_requests_in_flight:
+            return ()
+        code, requests = first.code, list(commands[number : number + TOGETHER])
+        for at, request in enumerate(requests):
+            if request.code != code or request.flag & FLAG_RESPONSE:
+                del requests[at:]
+                break
+        try:
+            return together(self, requests)
+        except Exception as error:
+            # What was done for each of them is not known.
+            logger.exception("requests %r from %s failed", requests, self.remote_address)
+            for request in requests:
+                if not request.flag & FLAG_ONEWAY:
+                    self._answer(request, error_response(error))
+            return [None] * len(requests)
 
     @trio.lowlevel.enable_ki_protection
     async def _continue(self, request: Command, continuation: Continuation) -> None:

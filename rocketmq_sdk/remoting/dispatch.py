@@ -19,7 +19,7 @@ from rocketmq_sdk.protocol.command import Command
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
+    from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler, Together
 
 logger = logging.getLogger("rocketmq_sdk.remoting")
 
@@ -48,22 +48,33 @@ class Dispatcher:
     that are known and not served to the remark of the answer. Other codes are answered
     as Apache's server does without a default processor. Ctrl-C never interrupts a
     handler: this is the one protected entry.
+
+    `together` has, for some of the handlers, what serves several of their requests that
+    arrived together. It is used only where that very handler is in the table: whoever
+    replaces or wraps it sees each request.
     """
 
-    __slots__ = ("_handlers", "refused")
+    __slots__ = ("_handlers", "_together", "refused")
 
     def __init__(
         self,
         handlers: Mapping[int, Handler] | None = None,
         refused: Mapping[int, str] | None = None,
+        together: Mapping[Handler, Together] | None = None,
     ) -> None:
         self._handlers: dict[int, Handler] = dict(handlers or {})
+        self._together: dict[Handler, Together] = dict(together or {})
         self.refused: dict[int, str] = dict(refused or {})
 
     @property
     def codes(self) -> frozenset[int]:
         """The codes that are served."""
         return frozenset(self._handlers)
+
+    def together(self, code: int) -> Together | None:
+        """What serves several requests of a code at once; None for one by one."""
+        handler = self._handlers.get(code)
+        return None if handler is None else self._together.get(handler)
 
     def replace(self, code: int, handler: Handler | None) -> Handler | None:
         """Let another handler serve a code from now on, none at all with None; returns

@@ -370,38 +370,36 @@ class StreamChannel(CommandChannel):
         self._weigh()
 
     async def _handle(self, commands: list[Command]) -> None:
-        answer, budget = self._calls.answer, self._budget
+        """Handle the commands of one chunk, which is what one read brought.
+
+        Those of one code that follow each other are served together where that can be.
+        """
+        answer = self._calls.answer
         current_time, turn_ends = trio.current_time, trio.current_time() + TURN
-        overdue, turns, waited = self._overdue, 0, 0.0
-        tight = budget is not None and budget.tight
-        self._arrived = len(commands)
+        turns, waited = 0, 0.0
+        self._arrived = count = len(commands)
+        number = looked = 0
         self._begin_turn()
         try:
-            for number, command in enumerate(commands, 1):
+            while number < count:
+                command = commands[number]
                 if command.flag & FLAG_RESPONSE:
                     answer(command)
+                    number += 1
                     continue
                 if self.closed:
                     return
-                response = (
-                    overdue(command, waited, len(commands) - number)
-                    if waited and overdue is not None
-                    else None
-                )
-                if tight and response is None and budget is not None:
-                    response = self._refuse_greedy(command, budget)
-                if response is None:
-                    response = self._serve(command)
-                elif command.flag & FLAG_ONEWAY:
-                    continue
-                if response is not None and not self.closed:
-                    self._answer(command, response)
+                behind = count - number - 1
+                served = self._serve_several(commands, number, waited) if behind else 0
+                if not served:
+                    self._serve_alone(command, waited, behind)
+                    served = 1
+                number += served
                 if self._brake:
                     self._end_turn()
                     await self._brake_now()
                     self._begin_turn()
-                    tight = budget is not None and budget.tight
-                if not number & 3 and current_time() > turn_ends:
+                if number - looked >= 4 and current_time() > turn_ends:
                     # A chunk can hold hundreds of requests that each take long; the
                     # other connections have their turn in between.
                     self._end_turn()
@@ -412,8 +410,40 @@ class StreamChannel(CommandChannel):
                     turns += 1
                     # One turn that took long may have been a pause of the machine.
                     waited = now - self._last_read if turns > 1 else 0.0
+                    looked = number
         finally:
             self._end_turn()
+
+    def _serve_alone(self, command: Command, waited: float, behind: int) -> None:
+        """Serve one request and answer it, or refuse it."""
+        budget, overdue = self._budget, self._overdue
+        response = overdue(command, waited, behind) if waited and overdue is not None else None
+        if response is None and budget is not None and budget.tight:
+            response = self._refuse_greedy(command, budget)
+        if response is None:
+            response = self._serve(command)
+        elif command.flag & FLAG_ONEWAY:
+            return
+        if response is not None and not self.closed:
+            self._answer(command, response)
+
+    def _serve_several(self, commands: list[Command], number: int, waited: float) -> int:
+        """Serve the first of several requests of one code, from index `number` on.
+
+        Returns how many were served and answered; the next one is to be served alone.
+        """
+        budget, overdue = self._budget, self._overdue
+        if (budget is not None and budget.tight) or (
+            waited and overdue is not None and overdue(commands[number], waited, 0) is not None
+        ):
+            return 0
+        answers = self._serve_together(commands, number)
+        frames = [frame for frame in answers if frame is not None]
+        self._frames += frames
+        self._unsent = unsent = self._unsent + sum(map(len, frames))
+        if unsent > self._weigh_at:
+            self._weigh()
+        return len(answers)
 
     def _begin_turn(self) -> None:
         self._handling = True

@@ -13,6 +13,7 @@ from rocketmq_sdk.broker_embedded.request import (
     Wait,
     Writes,
 )
+from rocketmq_sdk.broker_embedded.send.plain_sends import PlainSends
 from rocketmq_sdk.broker_embedded.send.reply import ReplyProcessor
 from rocketmq_sdk.broker_embedded.send.send_back import SendBackProcessor
 from rocketmq_sdk.broker_embedded.send.send_requests import SendProcessor
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 class SendPart(Part):
     """Sends of producers, messages that consumers send back, replies to requests."""
 
-    __slots__ = ("_back", "_replies", "_sends")
+    __slots__ = ("_back", "_plain", "_replies", "_sends")
 
     def __init__(
         self,
@@ -47,12 +48,13 @@ class SendPart(Part):
         registration: RegistrationService,
     ) -> None:
         self._sends = SendProcessor(core, intake, transactions, members, registration)
+        self._plain = PlainSends(core, self._sends)
         self._replies = ReplyProcessor(core, intake, transactions, members, registration)
         self._back = SendBackProcessor(core, intake)
 
     def requests(self) -> Iterable[Request]:
         """Three ways to send, two to reply, and sending back."""
-        sends, replies = self._sends, self._replies
+        sends, replies, plain = self._sends, self._replies, self._plain
         return (
             *(
                 Request(
@@ -60,6 +62,7 @@ class SendPart(Part):
                     serve,
                     header,
                     raw=True,
+                    together=plain.serve if code == RequestCode.SEND_MESSAGE_V2 else None,
                     body_limit=WHOLE_FRAME,
                     asked=Asked.MASTER,
                     wait=Wait.SEND,

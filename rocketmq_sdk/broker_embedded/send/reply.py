@@ -102,8 +102,8 @@ class ReplyProcessor(SendProcessor):
             return f"push reply message fail, channel of <{client_id}> not found."
         now = core.clock.now_ms()
         added = (
-            f"PUSH_REPLY_TIME\x01{now}\x02MSG_REGION\x01{self._region}\x02"
-            f"TRACE_ON\x01{self._trace}\x02"
+            f"PUSH_REPLY_TIME\x01{now}\x02MSG_REGION\x01{self.region}\x02"
+            f"TRACE_ON\x01{self.trace}\x02"
         )
         pushed = ReplyMessageRequestHeader(
             producer_group=header.producer_group,
@@ -143,8 +143,8 @@ class ReplyProcessor(SendProcessor):
             "msgId": "0",
             "queueId": str(message.queue_id),
             "queueOffset": "0",
-            "MSG_REGION": self._region,
-            "TRACE_ON": self._trace,
+            "MSG_REGION": self.region,
+            "TRACE_ON": self.trace,
         }
         if self._core.config.current.store_reply_message_enable:
             result = self._intake.put(message)

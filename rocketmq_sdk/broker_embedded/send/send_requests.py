@@ -15,6 +15,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.core import FAQ
+from rocketmq_sdk.broker_embedded.send.properties import (
+    has_broker_properties,
+    is_special,
+    without_broker_properties,
+)
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatus
 from rocketmq_sdk.broker_embedded.tables.put_times import EVERY
 from rocketmq_sdk.broker_embedded.tables.topics import UNIT_FLAG, UNIT_SUBSCRIPTION_FLAG
@@ -23,17 +28,13 @@ from rocketmq_sdk.codes import VERSION_RETRY_TIMES_IN_HEADER, ResponseCode
 from rocketmq_sdk.errors import FieldError
 from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.model.properties import (
-    CLUSTER,
     DELAY,
     KEYS,
-    MSG_REGION,
-    POP_CK,
     PRIORITY,
     REAL_TOPIC,
     SHARDING_KEY,
     TAGS,
     TIMER_OUT_MS,
-    TRACE_ON,
     TRAN_MSG,
     UNIQ_KEY,
     WAIT,
@@ -125,18 +126,34 @@ class SendProcessor:
         self._configure(core.config.current)
         core.config.on_change.append(lambda _before, now: self._configure(now))
 
+    def plain_topic(self, topic: str) -> TopicConfig | None:
+        """The settings of a topic to which messages are just stored, if it is known.
+
+        None also while these settings are not in their file: answers depend on them.
+        """
+        config = self._topic(topic) if topic in self._checked else None
+        if (
+            config is None
+            or self._core.unwritten.touched
+            or topic[0] == "%"
+            or config.attributes
+            or config.topic_filter_type != "SINGLE_TAG"
+        ):
+            return None
+        return config
+
     def forget_topic(self, topic: str) -> None:
         """A topic is gone: the next message to it is checked again."""
         self._checked.discard(topic)
 
     def _configure(self, config: BrokerConfig) -> None:
-        self._region = config.region_id
-        self._trace = "true" if config.trace_on else "false"
-        self._suffix = (
-            f"MSG_REGION\x01{self._region}\x02TRACE_ON\x01{self._trace}\x02"
+        self.region = config.region_id
+        self.trace = "true" if config.trace_on else "false"
+        self.suffix = (
+            f"MSG_REGION\x01{self.region}\x02TRACE_ON\x01{self.trace}\x02"
             f"CLUSTER\x01{config.broker_cluster_name}\x02"
         )
-        self._max_body = config.store.max_message_size
+        self.max_body = config.store.max_message_size
         self._writable = bool(config.broker_permission & Permission.WRITE)
         self._accepting_from = config.start_accept_send_request_time_stamp
         self._checked.clear()
@@ -192,13 +209,8 @@ class SendProcessor:
         text = ext.get("i") or ""
         if text and text[-1] != "\x02":
             text += "\x02"
-        if (
-            "MSG_REGION\x01" in text
-            or "POP_CK\x01" in text
-            or "TRACE_ON\x01" in text
-            or "CLUSTER\x01" in text
-        ):
-            text = _cleaned(text)
+        if has_broker_properties(text):
+            text = without_broker_properties(text)
         message = MessageToStore(
             topic,
             queue_id,
@@ -232,15 +244,12 @@ class SendProcessor:
         tags = find(text, TAGS)
         if tags is not None:
             message.tags_code = tags_code(tags)
-        message.properties = text + self._suffix
+        message.properties = text + self.suffix
         if (
             topic[0] == "%"
             or config.attributes
             or config.topic_filter_type != "SINGLE_TAG"
-            or "DELAY\x01" in text
-            or "TRAN_MSG\x01" in text
-            or "TIMER_" in text
-            or PRIORITY in text
+            or is_special(text)
         ):
             try:
                 result = self._put_special(request, ext, config, message)
@@ -248,7 +257,7 @@ class SendProcessor:
                 return self._error(refused.code, refused.remark)
             if PRIORITY in text:
                 wish = str(message.queue_id)
-        elif len(message.body) > self._max_body:
+        elif len(message.body) > self.max_body:
             return self._error(ResponseCode.MESSAGE_ILLEGAL, self._intake.illegal_remark())
         elif self._times.in_turn or self._stats.put_times & EVERY or self._core.store.needs_wait:
             result = self._put(message)
@@ -289,8 +298,8 @@ class SendProcessor:
             "msgId": message_id,
             "queueId": wish,
             "queueOffset": str(result.queue_offset),
-            "MSG_REGION": self._region,
-            "TRACE_ON": self._trace,
+            "MSG_REGION": self.region,
+            "TRACE_ON": self.trace,
         }
         if unique is not None:
             fields["transactionId"] = unique
@@ -369,7 +378,7 @@ class SendProcessor:
             code,
             flag=FLAG_RESPONSE,
             remark=remark,
-            ext_fields={"MSG_REGION": self._region, "TRACE_ON": self._trace},
+            ext_fields={"MSG_REGION": self.region, "TRACE_ON": self.trace},
         )
 
     def _check(self, ext: dict[str, str], topic: str) -> TopicConfig | Command:
@@ -482,18 +491,11 @@ class SendProcessor:
                 f"batch request does not support retry group {topic[len(RETRY_PREFIX) :]}",
             )
         unique = find(message.properties, UNIQ_KEY)
-        message.properties += self._suffix
+        message.properties += self.suffix
         inner = unique is not None and self._core.store.has_batch_queues(topic)
         put = self._intake.put_inner_batch if inner else self._intake.put_batch
         result = put(message)
         return self._finish(channel, request, message, result, wish, unique, created, inner=inner)
-
-
-def _cleaned(text: str) -> str:
-    """The property text without what the broker sets itself."""
-    for name in (POP_CK, MSG_REGION, TRACE_ON, CLUSTER):
-        text = without_property(text, name)
-    return text
 
 
 def _place_by_priority(message: MessageToStore, config: TopicConfig, priority: str) -> None:

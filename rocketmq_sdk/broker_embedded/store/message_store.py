@@ -47,7 +47,6 @@ from rocketmq_sdk.broker_embedded.store.retention import RetentionService
 from rocketmq_sdk.broker_embedded.store.state import StoreState
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
-from rocketmq_sdk.model.properties import WAIT, property_in_text
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -60,6 +59,7 @@ if TYPE_CHECKING:
     )
 
     from rocketmq_sdk.broker_embedded.store.append.replicas import Replicas
+    from rocketmq_sdk.broker_embedded.store.append.run import Run
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
     from rocketmq_sdk.clock import Clock
@@ -359,6 +359,23 @@ class MessageStore(ReadableStore, RunsOnce):
         """
         return self._appender.put_together(messages)
 
+    def begin_run(self) -> Run | None:
+        """A run for plain messages, to be filled and put before anything else happens.
+
+        None while every message has to be put by itself: with something to wait for,
+        without space, and with the CRC of properties.
+        """
+        return None if self.needs_wait else self._appender.begin_run()
+
+    @trio.lowlevel.enable_ki_protection
+    def put_run(self, run: Run, born_host: bytes) -> int:
+        """Append the messages of a run that came from one host, each for itself.
+
+        Returns how many were, from the first on; the next one is for `put`, which says
+        what keeps it out. Never raises.
+        """
+        return self._appender.put_run(run, born_host)
+
     def _after_flush(self) -> None:
         self._retention.note_activity()
         if self._is_slave:
@@ -498,17 +515,7 @@ class MessageStore(ReadableStore, RunsOnce):
         if replicas.rules.trivial:
             return
         self._replicas = replicas
-
-        def gate(message: MessageToStore) -> PutStatus | None:
-            replicas.note_append(self._log.position, self._clock.monotonic())
-            if (
-                replicas.rules.enough(replicas.in_sync(self._log.position))
-                or property_in_text(message.properties, WAIT) == "false"
-            ):
-                return None
-            return PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
-
-        self._state.gate = gate
+        self._state.gate = replicas.gate(lambda: self._log.position, self._clock)
 
     def become_slave(self) -> None:
         """Refuse puts (SERVICE_NOT_AVAILABLE) from now on.
@@ -544,17 +551,8 @@ class MessageStore(ReadableStore, RunsOnce):
         Empty when there are none. A master shows bytes up to the confirm offset. Raises
         `StoreError` when the file cannot be read.
         """
-        size = self._log.data_span(
-            position, limit, self._log.position if self._is_slave else self.confirm_offset
-        )
-        data = self._log.read_nowait(position, size) if size else b""
-        if data is None:
-            # What precedes the part kept in memory is read from the files, which may
-            # not have the newest bytes yet.
-            size = max(0, min(size, self._log.written - position))
-            with self.reading(position):
-                data = await self.files.run(lambda: self._log.read(position, size))
-        return data or b""
+        end = self._log.position if self._is_slave else self.confirm_offset
+        return await self.log_bytes_before(end, position, limit)
 
     def calculate_bit_maps(
         self, bit_map: Callable[[str, Mapping[str, str]], bytes | None] | None

@@ -65,11 +65,11 @@ class Counts:
             deque(((tick, 0, 0, 0),), maxlen=most) for most in _POINTS
         )
 
-    def add(self, tick: int, messages: int, size: int) -> None:
-        """Count one call."""
+    def add(self, tick: int, messages: int, size: int, times: int = 1) -> None:
+        """Count one call, or several at once."""
         if tick != self._tick:
             self._catch_up(tick)
-        self.times += 1
+        self.times += times
         self.messages += messages
         self.bytes += size
 
@@ -221,15 +221,15 @@ class BrokerStats:
                 self.mornings = (self.mornings[1], DayStart(self.put_messages, self.got_messages))
             self._day = day
 
-    def put(self, topic: str, queue_id: int, messages: int, size: int) -> None:
-        """A put that succeeded."""
-        self.put_times += 1
+    def put(self, topic: str, queue_id: int, messages: int, size: int, times: int = 1) -> None:
+        """A put that succeeded, or several into one queue."""
+        self.put_times += times
         self.put_messages += messages
         try:
             counts = self._topics[topic][queue_id]
         except KeyError:
             counts = self._topics.setdefault(topic, {}).setdefault(queue_id, Counts(self.tick))
-        counts.add(self.tick, messages, size)
+        counts.add(self.tick, messages, size, times)
 
     def got(self, topic: str, group: str, queue_id: int, messages: int, size: int) -> None:
         """A pull or pop that found messages."""

@@ -16,6 +16,7 @@ from itertools import accumulate
 from itertools import count as count_from
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded.store.append.run import Run
 from rocketmq_sdk.broker_embedded.store.append.tags_codes import tags_codes
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.index.service import IndexService, is_indexed
@@ -33,6 +34,7 @@ from rocketmq_sdk.broker_embedded.store.queues.queue_dispatcher import (
     QueueDispatcher,
     inner_count,
 )
+from rocketmq_sdk.broker_embedded.store.queues.unit_chain import UNIT
 from rocketmq_sdk.errors import LocalProtocolError, ProtocolError, StoreError, StoreFullError
 from rocketmq_sdk.model.properties import INNER_BASE, INNER_NUM, property_in_text, without_property
 from rocketmq_sdk.protocol.batch_codec import BatchItem, decode_batch
@@ -56,6 +58,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _TRANSACTION_BITS = SysFlag.TRANSACTION_ROLLBACK
 _INNER_BATCH = SysFlag.INNER_BATCH
+_pack_unit = UNIT.pack
 Entry = tuple[Queue, int, int, bytes]
 """Queue, queue offset, how many offsets it takes there (0: none), stored properties."""
 _Pending = tuple[Queue, int, int, int, int, int, str, int]
@@ -213,6 +216,72 @@ class Appender:
         texts = [properties for _flag, _body, properties in items]
         self._dispatch_run(queue, first, now, positions, sizes, texts)
         return PutResult(PutStatus.PUT_OK, start, sum(sizes), first, now, len(items), positions)
+
+    # --- runs
+
+    def begin_run(self) -> Run | None:
+        """`MessageStore.begin_run`: None while messages have to be put one by one."""
+        state = self._state
+        if (
+            not state.writable
+            or state.full is not None
+            or state.gate is not None
+            or self._pending
+            or self._sync_flush
+            or self._append_crc
+        ):
+            return None
+        return Run(self._table.queues)
+
+    def put_run(self, run: Run, born_host: bytes) -> int:
+        """`MessageStore.put_run`: append plain messages, as many as can be."""
+        log = self._log
+        now = max(self._clock.now_ms(), self._state.stored_timestamp)
+        records = run.encode(
+            log.position,
+            limit=log.limit,
+            most=self._config.max_message_size,
+            born_host=born_host,
+            store_host=self._store_host,
+            now=now,
+        )
+        if not records:
+            return 0
+        try:
+            log.append_run(records, run.end)
+        except StoreError:
+            return 0  # nothing was appended; `put` says what is wrong
+        self._stored(len(run.positions), now)
+        for lane in run.lanes:
+            queue, units = lane.queue, lane.units
+            if units:
+                queue.append_all(units, run.end)
+                queue.next_offset = lane.offset
+                if not queue.dirty:
+                    self._mark_dirty(queue)
+        if self._index.noting:
+            at = 0
+            for topic, messages in run.by_topic():
+                end = at + len(messages)
+                properties = [message[2] for message in messages]
+                self._note_batch(topic, properties, run.positions[at:end], now)
+                at = end
+        self._state.dispatched_timestamp = now
+        self._dispatched.advance(run.end)
+        if any(self._is_heard(lane.topic) for lane in run.lanes):
+            self._tell_run(run, now)
+        return len(run.positions)
+
+    def _tell_run(self, run: Run, now: int) -> None:
+        """Call the listeners for the messages of a run, in their order."""
+        ends = [*run.positions[1:], run.end]
+        places = zip(run.offsets, run.positions, ends, strict=True)
+        for message, (offset, position, end) in zip(run.messages, places, strict=False):
+            lane, _body, properties, _born, _numbers, code = message
+            if self._is_heard(lane.topic):
+                text = properties.decode("utf-8", "replace")
+                size = end - position
+                self._dispatcher.tell(lane.queue, offset, code, now, position, size, text)
 
     # --- the gate
 
@@ -393,7 +462,7 @@ class Appender:
             if not self._sync_flush:
                 self.dispatch_up_to(end)
             return
-        queue.append_all(positions, sizes, codes)
+        queue.append_all(list(map(_pack_unit, positions, sizes, codes)), end)
         if self._index.noting:
             self._note_batch(queue.topic, properties, positions, now)
         self._mark_dirty(queue)

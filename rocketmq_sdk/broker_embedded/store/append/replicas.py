@@ -17,10 +17,16 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from rocketmq_sdk.broker_embedded.store.messages import PutStatus
+from rocketmq_sdk.model.properties import WAIT, property_in_text
 from rocketmq_sdk.watermark import Watermark
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
+    from rocketmq_sdk.clock import Clock
 
 MASTER_ALONE: Final = 1
 _GRAIN: Final = 0.1
@@ -114,6 +120,26 @@ class Replicas:
         return cls(
             InSyncRules.of(config), (config.slave_timeout + config.sync_flush_timeout) / 1000
         )
+
+    def gate(
+        self, position: Callable[[], int], clock: Clock
+    ) -> Callable[[MessageToStore], PutStatus | None]:
+        """What tells of a message, before it is put, whether too few slaves follow.
+
+        `position` gives the end of the log.
+        """
+
+        def refusal(message: MessageToStore) -> PutStatus | None:
+            end = position()
+            self.note_append(end, clock.monotonic())
+            if (
+                self.rules.enough(self.in_sync(end))
+                or property_in_text(message.properties, WAIT) == "false"
+            ):
+                return None
+            return PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
+
+        return refusal
 
     @property
     def connected(self) -> tuple[Replica, ...]:

@@ -262,25 +262,38 @@ class CommitLog:
             self.write_out()
             self._new_segment()
         if self.write_through or len(records) >= _WRITTEN_ALONE:
-            self.write_out()
-            file = self._file
-            assert file is not None
-            assert self._pwrite is not None
-            try:
-                self._pwrite(records, self.position - file.start)
-            except StoreError:
-                # Another record will stand there; how much of this one does now is not
-                # known.
-                self._soiled_to = max(self._soiled_to, end)
-                self._pwrite = self._write_over
-                raise
-            self.written = end
+            self._write_now(records, end)
             if len(records) >= _WRITTEN_ALONE:
                 self.position = end
                 self._new_segment()
                 return
         self._segment += records
         self.position = end
+
+    def append_run(self, records: bytes, end: int) -> None:
+        """`append` for many small records joined: all of them are kept in memory."""
+        if len(self._segment) >= self._segment_limit:
+            self.write_out()
+            self._new_segment()
+        if self.write_through:
+            self._write_now(records, end)
+        self._segment += records
+        self.position = end
+
+    def _write_now(self, records: bytes, end: int) -> None:
+        self.write_out()
+        file = self._file
+        assert file is not None
+        assert self._pwrite is not None
+        try:
+            self._pwrite(records, self.position - file.start)
+        except StoreError:
+            # Another record will stand there; how much of this one does now is not
+            # known.
+            self._soiled_to = max(self._soiled_to, end)
+            self._pwrite = self._write_over
+            raise
+        self.written = end
 
     def _write_over(self, data: Bytes, offset: int) -> None:
         """Write where a write has failed; what it left goes first.

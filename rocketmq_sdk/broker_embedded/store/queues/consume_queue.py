@@ -64,12 +64,12 @@ class ConsumeQueue(UnitChain):
         if len(tail) >= self._spill_at:
             self._spill()
 
-    def append_all(self, positions: list[int], sizes: list[int], codes: list[int]) -> None:
-        """Add the units of one or more messages."""
+    def append_all(self, units: list[bytes], physical_end: int) -> None:
+        """Add units as they are stored; the last one's record ends at a position."""
         tail = self._tail[1]
-        tail += b"".join(map(_pack, positions, sizes, codes))
-        self.end += len(positions)
-        self.max_physical = positions[-1] + sizes[-1]
+        tail += b"".join(units)
+        self.end += len(units)
+        self.max_physical = physical_end
         if len(tail) >= self._spill_at:
             self._spill()
 

@@ -373,6 +373,22 @@ class ReadableStore:
         """How full the disk of the store is, 0 to 1. Raises `StoreError`."""
         return self.files.used_ratio()
 
+    async def log_bytes_before(self, end: int, position: int, limit: int) -> bytes | bytearray:
+        """Bytes of the log from a position on, before `end`, within one file.
+
+        At most `limit`, none when there are none. Raises `StoreError` when the file
+        cannot be read.
+        """
+        size = self._log.data_span(position, limit, end)
+        data = self._log.read_nowait(position, size) if size else b""
+        if data is None:
+            # What precedes the part kept in memory is read from the files, which may
+            # not have the newest bytes yet.
+            size = max(0, min(size, self._log.written - position))
+            with self.reading(position):
+                data = await self.files.run(lambda: self._log.read(position, size))
+        return data or b""
+
     def read_log_ahead(self, *, wanted: bool) -> None:
         """Whether the system should read the log ahead.
 

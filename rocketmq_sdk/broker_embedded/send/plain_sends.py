@@ -1,0 +1,174 @@
+"""Plain sends that arrived together (`SEND_MESSAGE_V2`), served as one run.
+
+Nearly all messages are plain: an ordinary topic that is known and checked, a queue that
+exists, properties that ask for nothing, a body of moderate size. What they have in
+common is looked up once for many of them, the store takes them as one `Run`, and their
+answers are written from a template. `SendProcessor` serves all others, and each plain
+send that comes alone; both do the same to the store and give the same answers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_sdk.broker_embedded.send.properties import PlainProperties
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE, HeaderEncoding, SysFlag
+from rocketmq_sdk.protocol.frame_template import FrameTemplate, frame_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.send.send_requests import SendProcessor
+    from rocketmq_sdk.broker_embedded.store.append.run import Lane, Numbers, Run
+    from rocketmq_sdk.remoting.channel import Channel
+
+BODY_MAX: Final = 16 * 1024
+"""Bytes of a body up to which a message is plain; copying a larger one does not pay."""
+RUN_BYTES: Final = 256 * 1024
+"""Bytes of bodies after which a run ends, so that others have their turn."""
+_END: Final = "\x02"
+_REMEMBERED: Final = 1024
+_INT_MAX: Final = 0x7FFFFFFF
+_NOT_PLAIN: Final = SysFlag.TRANSACTION_ROLLBACK | SysFlag.INNER_BATCH
+_JSON: Final = HeaderEncoding.JSON
+
+
+class _NumbersOf(dict[tuple[str, str, str, str], "Numbers | None"]):
+    """Flag, system flag and reconsume times by their texts with the mark of batches.
+
+    None when they are not those of a plain message. A look-up raises `ValueError`.
+    """
+
+    __slots__ = ()
+
+    def __missing__(self, texts: tuple[str, str, str, str]) -> Numbers | None:
+        numbers = int(texts[1]), int(texts[0]), int(texts[2] or 0)
+        plain = (
+            texts[3] != "true"
+            and not numbers[1] & _NOT_PLAIN
+            and all(-_INT_MAX <= number <= _INT_MAX for number in numbers)
+        )
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        self[texts] = numbers if plain else None
+        return self[texts]
+
+
+class PlainSends:
+    """Serves plain sends of one connection together, for a `SendProcessor`."""
+
+    __slots__ = ("_core", "_form", "_host_hex", "_look", "_numbers", "_sends", "_suffix")
+
+    def __init__(self, core: Core, sends: SendProcessor) -> None:
+        self._core = core
+        self._sends = sends
+        self._host_hex = core.store_host.hex().upper()
+        self._look = PlainProperties().look
+        self._numbers = _NumbersOf()
+        self._suffix = ""
+        self._form = ""
+
+    def _configure(self) -> None:
+        """Settings have changed: what every message and every answer has in common."""
+        sends = self._sends
+        self._suffix = sends.suffix
+        fields = {
+            "msgId": "",
+            "queueId": "",
+            "queueOffset": "",
+            "MSG_REGION": sends.region,
+            "TRACE_ON": sends.trace,
+            "transactionId": "",
+        }
+        sample = Command(0, flag=FLAG_RESPONSE, ext_fields=fields)
+        self._form = FrameTemplate(
+            sample, ("msgId", "queueId", "queueOffset", "transactionId")
+        ).form
+
+    def serve(self, channel: Channel, requests: Sequence[Command]) -> list[bytes | None]:
+        """Store the first of the requests, up to one that is not plain.
+
+        Returns their answers.
+        """
+        sends, core = self._sends, self._core
+        run = core.store.begin_run() if core.put_times.in_turn else None
+        if run is None:
+            return []
+        if self._suffix != sends.suffix:
+            self._configure()
+        asked = self._admit(run, requests)
+        if not asked or not core.store.put_run(run, channel.remote_host_packed):
+            return []
+        count_put = core.stats.put
+        for lane in run.lanes:
+            if lane.units:
+                times = len(lane.units)
+                count_put(lane.topic, lane.queue_id, times, lane.size, times)
+        return self._answers(run, asked)
+
+    def _admit(self, run: Run, requests: Sequence[Command]) -> list[tuple[Command, str, str]]:
+        """Fill the run with the first requests, up to one that is not plain.
+
+        Returns each with queue id and unique key.
+        """
+        asked: list[tuple[Command, str, str]] = []
+        messages, suffix, look, numbers = run.messages, self._suffix, self._look, self._numbers
+        lanes: dict[tuple[str, str], Lane] = {}
+        most, room = min(self._sends.max_body, BODY_MAX), RUN_BYTES
+        try:
+            for request in requests:
+                ext, body = request.ext_fields, request.body
+                wish, text = ext["e"], ext["i"]
+                place = (ext["b"], wish)
+                lane = lanes.get(place)
+                if lane is None:
+                    lane = self._lane(run, *place)
+                    if lane is None:
+                        break
+                    lanes[place] = lane
+                number = numbers[ext["f"], ext["h"], ext["j"], ext["m"]]
+                found = look(text)
+                size = len(body)
+                room -= size
+                if (
+                    found is None
+                    or number is None
+                    or not 0 < size <= most
+                    or room < 0
+                    or request.encoding is not _JSON
+                ):
+                    break
+                unique, code = found
+                if text[-1] != _END:
+                    text += _END
+                properties = (text + suffix).encode("utf-8", "replace")
+                messages.append((lane, body, properties, int(ext["g"]), number, code))
+                asked.append((request, wish, unique))
+        except (KeyError, ValueError):
+            pass  # a field is missing or no number: the processor says which
+        return asked
+
+    def _lane(self, run: Run, topic: str, wish: str) -> Lane | None:
+        """The way into the queue that is asked for; None when that is not plain."""
+        config = self._sends.plain_topic(topic)
+        if config is None or not (wish.isascii() and wish.isdecimal()):
+            return None
+        queue_id = int(wish)
+        if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
+            return None
+        return run.lane(topic, queue_id)
+
+    def _answers(self, run: Run, asked: list[tuple[Command, str, str]]) -> list[bytes | None]:
+        """The answers to what was put, from the first on."""
+        form, host = self._form, self._host_hex
+        places = zip(run.positions, run.offsets, strict=True)
+        answers: list[bytes | None] = []
+        for (request, wish, unique), (position, offset) in zip(asked, places, strict=False):
+            if request.flag & FLAG_ONEWAY:
+                answers.append(None)
+                continue
+            values = f"{host}{position:016X}", wish, offset, unique, request.opaque
+            answers.append(frame_of((form % values).encode()))
+        return answers

@@ -1,0 +1,97 @@
+"""What the properties of a sent message ask for, besides to be stored."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rocketmq_sdk.model.properties import (
+    CLUSTER,
+    MSG_REGION,
+    POP_CK,
+    PRIORITY,
+    TAGS,
+    TRACE_ON,
+    UNIQ_KEY,
+    property_in_text,
+    without_property,
+)
+from rocketmq_sdk.protocol.subscription import tags_code
+
+_END: Final = "\x02"
+_UNIQUE: Final = f"{UNIQ_KEY}\x01"
+_UNIQUE_SIZE: Final = len(_UNIQUE)
+_REMEMBERED: Final = 1024
+
+
+def has_broker_properties(text: str) -> bool:
+    """Whether a text seems to have a property that the broker sets itself."""
+    return (
+        "MSG_REGION\x01" in text
+        or "POP_CK\x01" in text
+        or "TRACE_ON\x01" in text
+        or "CLUSTER\x01" in text
+    )
+
+
+def without_broker_properties(text: str) -> str:
+    """The text without what the broker sets itself."""
+    for name in (POP_CK, MSG_REGION, TRACE_ON, CLUSTER):
+        text = without_property(text, name)
+    return text
+
+
+def is_special(text: str) -> bool:
+    """Whether a text seems to ask for a delay, a transaction or a queue."""
+    return "DELAY\x01" in text or "TRAN_MSG\x01" in text or "TIMER_" in text or PRIORITY in text
+
+
+class _Codes(dict[str, int | None]):
+    """Tags codes by the texts of properties without the unique key.
+
+    None for a text that asks for more than to be stored. Texts that were not seen
+    lately are looked through.
+    """
+
+    __slots__ = ()
+
+    def __missing__(self, rest: str) -> int | None:
+        code: int | None = None
+        if not (_UNIQUE in rest or has_broker_properties(rest) or is_special(rest)):
+            code = tags_code(property_in_text(rest, TAGS))
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        self[rest] = code
+        return code
+
+
+class PlainProperties:
+    """Tells of property texts whether they are plain, and what the store needs then.
+
+    Most messages of a producer differ in their unique keys only, so what surrounds the
+    key is looked through once.
+    """
+
+    __slots__ = ("_codes",)
+
+    def __init__(self) -> None:
+        self._codes = _Codes()
+
+    def look(self, text: str) -> tuple[str, int] | None:
+        """Unique key and tags code; None when the text asks for more than to be stored.
+
+        Also None without a unique key, or with one of other than letters and digits.
+        """
+        start = text.find(_UNIQUE)
+        end = text.find(_END, start)
+        if start < 0 or end < 0:
+            return None
+        unique = text[start + _UNIQUE_SIZE : end]
+        if not (unique.isalnum() and unique.isascii()):
+            return None
+        if not start:
+            code = self._codes[text[end:]]
+        elif text[start - 1] == _END:
+            code = self._codes[text[:start] + text[end:]]
+        else:
+            return None
+        return None if code is None else (unique, code)

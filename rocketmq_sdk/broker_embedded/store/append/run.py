@@ -1,0 +1,171 @@
+"""Runs: plain messages that arrived together and are put together, each for itself.
+
+The store is afterwards as if they had been put one after the other. They cost less: the
+log grows once, each queue once, the index is told once. Plain is a message that goes
+into an ordinary queue and that nobody has to wait for. A run takes as many as it can,
+from the first on; whatever is special about the next one (it begins a new file, it does
+not fit its record, the disk is full) is the matter of `MessageStore.put`.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_sdk.broker_embedded.store.log.record import BLANK_SIZE
+from rocketmq_sdk.broker_embedded.store.queues.consume_queue import ConsumeQueue
+from rocketmq_sdk.broker_embedded.store.queues.unit_chain import UNIT
+from rocketmq_sdk.protocol.message_codec import (
+    BODY_CRC_MASK,
+    HOST_BITS,
+    MAGIC_V1,
+    MAX_TOPIC_BYTES_V1,
+    record_form,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import Queue
+
+_SHORT: Final = struct.Struct(">h")
+_pack_unit = UNIT.pack
+
+
+class Lane:
+    """What a run adds to one queue."""
+
+    __slots__ = ("middle", "offset", "queue", "queue_id", "size", "topic", "units")
+
+    def __init__(self, queue: ConsumeQueue) -> None:
+        self.queue = queue
+        self.topic = queue.topic
+        self.queue_id = queue.queue_id
+        self.offset = queue.next_offset
+        """The queue offset of the next message."""
+        self.size = 0
+        """Bytes of the records."""
+        self.units: list[bytes] = []
+        raw = queue.topic_bytes
+        self.middle = bytes((len(raw),)) + raw
+        """What stands in a record between body and properties."""
+
+
+Numbers = tuple[int, int, int]
+"""Flag, system flag and reconsume times of a message."""
+
+PlainMessage = tuple[Lane, bytes, bytes, int, Numbers, int]
+"""Lane, body, stored properties, born time, numbers and tags code of a message.
+
+A tuple, because there is one for each message.
+"""
+
+
+class Run:
+    """One run: `messages` to put and, once it is put, where they are.
+
+    `positions` and `offsets` have an entry for each message that was put, so they tell
+    how many were.
+    """
+
+    __slots__ = ("_queues", "end", "lanes", "messages", "offsets", "positions")
+
+    def __init__(self, queues: Mapping[str, Mapping[int, Queue]]) -> None:
+        self._queues = queues
+        self.messages: list[PlainMessage] = []
+        self.lanes: list[Lane] = []
+        self.positions: list[int] = []
+        """Positions of the records in the log."""
+        self.offsets: list[int] = []
+        """Queue offsets."""
+        self.end = 0
+        """The position after the last record."""
+
+    def lane(self, topic: str, queue_id: int) -> Lane | None:
+        """The way into a queue, to be asked for once.
+
+        None for one that does not exist yet, or is no ordinary one.
+        """
+        queue = self._queues.get(topic, {}).get(queue_id)
+        if (
+            type(queue) is not ConsumeQueue
+            or queue.ext is not None
+            or queue.is_schedule
+            or queue.next_offset != queue.end
+            or len(queue.topic_bytes) > MAX_TOPIC_BYTES_V1
+        ):
+            return None
+        lane = Lane(queue)
+        self.lanes.append(lane)
+        return lane
+
+    def encode(
+        self,
+        position: int,
+        *,
+        limit: int,
+        most: int,
+        born_host: bytes,
+        store_host: bytes,
+        now: int,
+    ) -> bytes:
+        """The records for the log from `position` on; units and places are noted.
+
+        Ends before a message that would reach behind `limit`, whose body has more than
+        `most` bytes, or of which a number does not fit its field.
+        """
+        parts: list[bytes] = []
+        head, host_bits = record_form(born_host, store_host)
+        note_position, note_offset = self.positions.append, self.offsets.append
+        pack, pack_short, crc32 = head.pack, _SHORT.pack, zlib.crc32
+        limit, fixed = limit - BLANK_SIZE, head.size + _SHORT.size
+        try:
+            for lane, body, properties, born, (flag, sys_flag, times), code in self.messages:
+                middle, length, properties_length = lane.middle, len(body), len(properties)
+                size = fixed + length + len(middle) + properties_length
+                if position + size > limit or length > most:
+                    break
+                offset = lane.offset
+                parts += (
+                    pack(
+                        size,
+                        MAGIC_V1,
+                        crc32(body) & BODY_CRC_MASK,
+                        lane.queue_id,
+                        flag,
+                        offset,
+                        position,
+                        sys_flag & ~HOST_BITS | host_bits,
+                        born,
+                        born_host,
+                        now,
+                        store_host,
+                        times,
+                        0,
+                        length,
+                    ),
+                    body,
+                    middle,
+                    pack_short(properties_length),
+                    properties,
+                )
+                lane.units.append(_pack_unit(position, size, code))
+                lane.offset = offset + 1
+                lane.size += size
+                note_position(position)
+                note_offset(offset)
+                position += size
+        except struct.error:
+            pass  # `put` says of this message what is wrong
+        self.end = position
+        return b"".join(parts)
+
+    def by_topic(self) -> list[tuple[str, list[PlainMessage]]]:
+        """What was put, by topic; a topic comes again after messages of another."""
+        put = self.messages[: len(self.positions)]
+        if len({lane.topic for lane in self.lanes}) == 1:
+            return [(self.lanes[0].topic, put)]
+        groups = groupby(put, key=lambda message: message[0].topic)
+        return [(topic, list(group)) for topic, group in groups]
