@@ -62,17 +62,18 @@ class TaskReader:
             for bundle in feed:
                 missing = 0
                 for piece in joined(bundle):
-                    batch = decoder.decode(
+                    count = 0
+                    for batch in decoder.batches(
                         piece.records,
                         piece.queue.broker,
                         begin=piece.begin,
                         end=piece.end,
                         offset_delta=piece.offset_delta,
-                    )
-                    if piece.count is not None:
-                        missing += max(0, piece.count - (batch.num_rows if batch else 0))
-                    if batch is not None:
+                    ):
+                        count += batch.num_rows
                         yield batch
+                    if piece.count is not None:
+                        missing += max(0, piece.count - count)
                 if missing:
                     bridge.run(report_gaps, self._plan, bundle)
 

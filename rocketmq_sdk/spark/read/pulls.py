@@ -27,6 +27,7 @@ from rocketmq_sdk.spark.cluster.view import broker_address, read_group
 from rocketmq_sdk.spark.plan.answers import Answer, Judgement, judged
 from rocketmq_sdk.spark.plan.loss import DataLossError, GoneError, NotThereYetError
 from rocketmq_sdk.spark.plan.offsets import QueueKey
+from rocketmq_sdk.spark.read.budget import Budget, Share
 from rocketmq_sdk.spark.rows.records import cut_to
 
 if TYPE_CHECKING:
@@ -42,8 +43,13 @@ PIECE: Final = 4096
 
 Large enough for Arrow, small enough to start on the next piece early.
 """
-PIECE_BYTES: Final = 16 << 20
+PIECE_BYTES: Final = 8 << 20
 """Bytes after which a piece is handed on before its end."""
+BUDGET: Final = 48 << 20
+"""Bytes that all pieces of a task may have in flight, as they are stored.
+
+Compressed bodies are inflated afterwards, some at a time (`RowDecoder.batches`).
+"""
 IN_FLIGHT: Final = 3
 """Whole pieces that are pulled at the same time."""
 MOST_IN_FLIGHT: Final = 8
@@ -119,9 +125,10 @@ async def pull_ranges(
     """
     async with bridge.client(plan.connection) as client, side_by_side() as nursery:
         waiting: deque[tuple[int, trio.MemoryReceiveChannel[Piece]]] = deque()
-        bundle = _Bundle(put)
+        budget = Budget(BUDGET)
+        bundle = _Bundle(put, budget)
         in_flight = 0
-        for queue, begin, end in _pieces(ranges):
+        for number, (queue, begin, end) in enumerate(_pieces(ranges)):
             while len(waiting) == MOST_IN_FLIGHT or (
                 len(waiting) >= IN_FLIGHT and in_flight + end - begin > IN_FLIGHT * PIECE
             ):
@@ -129,7 +136,8 @@ async def pull_ranges(
                 in_flight -= size
                 await bundle.take(pieces)
             send, receive = trio.open_memory_channel[Piece](2)
-            nursery.start_soon(_Puller(client, plan, queue).pull, begin, end, send)
+            share = Share(budget, number)
+            nursery.start_soon(_Puller(client, plan, queue, share).pull, begin, end, send)
             waiting.append((end - begin, receive))
             in_flight += end - begin
         for _, pieces in waiting:
@@ -140,8 +148,9 @@ async def pull_ranges(
 class _Bundle:
     """Pieces that are handed on together."""
 
-    def __init__(self, put: Callable[[Sequence[Piece]], Awaitable[None]]) -> None:
+    def __init__(self, put: Callable[[Sequence[Piece]], Awaitable[None]], budget: Budget) -> None:
         self._put = put
+        self._budget = budget
         self._pieces: list[Piece] = []
         self._size = 0
 
@@ -153,12 +162,15 @@ class _Bundle:
                 self._size += len(piece.records)
                 if self._size >= BUNDLE_BYTES:
                     await self.hand_on()
+        self._budget.next_in_turn()
 
     async def hand_on(self) -> None:
         """Hand on what is there."""
         if self._pieces:
-            pieces, self._pieces, self._size = self._pieces, [], 0
+            pieces, size = self._pieces, self._size
+            self._pieces, self._size = [], 0
             await self._put(pieces)
+            self._budget.give_back(size)
 
 
 def joined(pieces: Sequence[Piece]) -> Iterator[Piece]:
@@ -220,10 +232,11 @@ def _pieces(ranges: Sequence[Range]) -> Iterator[tuple[QueueKey, int, int]]:
 class _Puller:
     """Pulls one piece of one queue."""
 
-    def __init__(self, client: Client, plan: PullPlan, queue: QueueKey) -> None:
+    def __init__(self, client: Client, plan: PullPlan, queue: QueueKey, share: Share) -> None:
         self._client = client
         self._plan = plan
         self._queue = queue
+        self._share = share
         self._topic = client.namespace.wrap(queue.topic)
         self._group = read_group(client, plan.group)
 
@@ -239,8 +252,10 @@ class _Puller:
 
         async with send:
             while offset < end:
+                await self._share.ask()
                 found, further = await self._next(offset, end)
                 body = found.records
+                self._share.take(len(body))
                 if body and (
                     parts and (found.offset_delta != delta or size + len(body) > PIECE_BYTES)
                 ):

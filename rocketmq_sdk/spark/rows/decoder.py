@@ -5,7 +5,7 @@ Only the columns that are asked for are made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -31,6 +31,9 @@ TYPES: Final[dict[str, pa.DataType]] = {
 
 Not large, not naive, not of other units.
 """
+AT_ONCE: Final = 8 << 20
+"""Bytes of inflated bodies in one batch, more only where a single one is larger."""
+_BODY: Final = "body"
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 
 
@@ -60,32 +63,51 @@ class RowDecoder:
         self._properties = PropertyColumns(sorted(wanted))
         self._namespace = Namespace(namespace or "")
 
-    def decode(
+    def batches(
         self, data: bytes, broker: str, *, begin: int, end: int, offset_delta: int = 0
-    ) -> pa.RecordBatch | None:
+    ) -> Iterator[pa.RecordBatch]:
         """The rows of the messages in `data` whose queue offsets lie in [begin, end).
 
-        None when there is none.
+        Several batches where bodies inflate to more than `AT_ONCE`; none where there is
+        no row.
 
         Raises `RemoteProtocolError` for records that cannot be read,
         `CodecMissingError` for a body whose compression is not installed.
         """
         fields = read_fields(data, offset_delta=offset_delta)
         if fields is None:
-            return None
+            return
         meant = _within(fields.numbers("queue_offset"), begin, end)
         parsed = self._properties.make(fields.octets("properties")) if self._properties else {}
-        arrays = [
-            parsed[name] if name in parsed else _MAKERS[name](self, fields, broker)
-            for name in self._names
-        ]
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         if self._tags is not None:
             tagged = pc.is_in(parsed["tags"], value_set=self._tags)
             meant = tagged if meant is None else pc.and_(meant, tagged)
-        if meant is not None:
-            batch = batch.filter(meant)
-        return batch if batch.num_rows else None
+        if meant is not None and not pc.any(meant).as_py():
+            return
+        arrays = {
+            name: parsed[name] if name in parsed else _MAKERS[name](self, fields, broker)
+            for name in self._names
+            if name != _BODY
+        }
+        at = 0
+        for body in fields.bodies(AT_ONCE) if _BODY in self._names else [None]:
+            count = fields.count if body is None else len(body)
+            part = [
+                body if name == _BODY else arrays[name].slice(at, count) for name in self._names
+            ]
+            batch = pa.RecordBatch.from_arrays(part, schema=self.schema)
+            if meant is not None:
+                batch = batch.filter(meant.slice(at, count))
+            at += count
+            if batch.num_rows:
+                yield batch
+
+    def decode(
+        self, data: bytes, broker: str, *, begin: int, end: int, offset_delta: int = 0
+    ) -> pa.RecordBatch | None:
+        """`batches` as one, whatever its size; None without a row."""
+        found = list(self.batches(data, broker, begin=begin, end=end, offset_delta=offset_delta))
+        return pa.concat_batches(found) if found else None
 
     # --- plain columns
 
@@ -142,7 +164,6 @@ _MAKERS: Final[dict[str, _Maker]] = {
     "queueId": lambda _decoder, fields, _broker: fields.numbers("queue_id"),
     "queueOffset": lambda _decoder, fields, _broker: fields.numbers("queue_offset"),
     "messageId": lambda _decoder, fields, _broker: _ids(fields),
-    "body": lambda _decoder, fields, _broker: fields.octets("body"),
     "flag": lambda _decoder, fields, _broker: fields.numbers("flag"),
     "bornTimestamp": lambda _decoder, fields, _broker: _moments(fields.numbers("born_timestamp")),
     "storeTimestamp": lambda _decoder, fields, _broker: _moments(fields.numbers("store_timestamp")),
@@ -150,4 +171,4 @@ _MAKERS: Final[dict[str, _Maker]] = {
     "storeHost": lambda _decoder, fields, _broker: _texts(fields.octets("store_host"), _host),
     "reconsumeTimes": lambda _decoder, fields, _broker: fields.numbers("reconsume_times"),
 }
-assert _MAKERS.keys() | SPECIAL.keys() | {PROPERTIES} == BY_NAME.keys()
+assert _MAKERS.keys() | SPECIAL.keys() | {PROPERTIES, _BODY} == BY_NAME.keys()

@@ -24,11 +24,15 @@ from rocketmq_sdk.protocol.message_codec import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-UNUSUAL: Final = SysFlag.COMPRESSED | SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH | HOST_BITS
+SEVERAL: Final = SysFlag.NEED_UNWRAP | SysFlag.INNER_BATCH
+"""Of records that hold several messages."""
+ODD: Final = SEVERAL | HOST_BITS
+"""Of records that are not laid out as most are."""
 SMALLEST: Final = HEAD_SIZE_V4 + 3
 """Bytes of a record without a body, a topic and properties."""
 LARGEST: Final = (1 << 30) - 1
 """Bytes of a body of records up to which all places in it are int32."""
+_BY_CODEC: Final = ODD | SysFlag.COMPRESSED
 _TOTAL: Final = Struct(">i")
 _MAGIC_OFFSET_FLAG: Final = Struct(">4xI12xq8xi")
 
@@ -98,7 +102,7 @@ def read_records(
         for position, end in pairwise(starts):
             head = unpack(data, position)
             topic_at = position + HEAD_SIZE_V4 + head[14]
-            if head[1] == MAGIC_V1 and not head[7] & UNUSUAL and position < topic_at < end - 2:
+            if head[1] == MAGIC_V1 and not head[7] & _BY_CODEC and position < topic_at < end - 2:
                 topic_end = topic_at + 1 + data[topic_at]
                 if (
                     data[topic_at] < 128
@@ -123,7 +127,8 @@ def read_records(
 def cut_to(data: bytes, begin: int, end: int) -> bytes | None:
     """Those records of one queue whose offsets lie in [begin, end).
 
-    None when an unusual or broken record is among them, which only decoding can tell.
+    None when an inner batch or a broken record is among them, which only decoding can
+    tell.
     """
     starts = record_starts(data)
     if starts is None:
@@ -131,7 +136,7 @@ def cut_to(data: bytes, begin: int, end: int) -> bytes | None:
     first, last, unpack = len(data), 0, _MAGIC_OFFSET_FLAG.unpack_from
     for position, following in pairwise(starts):
         magic, offset, sys_flag = unpack(data, position)
-        if magic != MAGIC_V1 or sys_flag & UNUSUAL:
+        if magic != MAGIC_V1 or sys_flag & SEVERAL:
             return None
         if begin <= offset < end:
             if position > last > 0:

@@ -234,7 +234,7 @@ def piece(
     delta: int = 0,
     odd: bool = False,
 ) -> Piece:
-    flag = SysFlag.COMPRESSED if odd else 0
+    flag = SysFlag.INNER_BATCH if odd else 0
     return Piece(
         queue,
         begin,
@@ -273,7 +273,7 @@ def test_small_pieces_are_decoded_as_one_without_what_is_not_meant() -> None:
     assert as_one([piece(A0, [1], 5, 6), piece(A1, [], 5, 6)]) == [("a", [])]
 
 
-def test_pieces_with_unusual_records_are_decoded_alone_and_in_their_turn() -> None:
+def test_pieces_with_inner_batches_are_decoded_alone_and_in_their_turn() -> None:
     odd = piece(A0, [2], 0, 9, odd=True)
     found = list(
         joined(

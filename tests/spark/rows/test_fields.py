@@ -4,11 +4,14 @@ other.
 
 from __future__ import annotations
 
+import zlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_sdk.errors import RemoteProtocolError
+from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.message_codec import encode_record
 from rocketmq_sdk.spark.rows import fields
@@ -24,7 +27,7 @@ NUMBERS = (
     "store_timestamp",
     "reconsume_times",
 )
-OCTETS = ("born_host", "store_host", "body", "topic", "properties")
+OCTETS = ("born_host", "store_host", "topic", "properties")
 INT, LONG = st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1)
 HOST = st.binary(min_size=8, max_size=8)
 RECORD = st.builds(
@@ -52,7 +55,13 @@ def rows_of(data: bytes, offset_delta: int = 0) -> list[tuple[object, ...]]:
 
 def packed_of(data: bytes, offset_delta: int = 0) -> Fields | None:
     starts = record_starts(data)
-    return None if starts is None else fields._packed(data, starts, offset_delta)
+    if starts is None or fields._odd(records := fields._binary(starts, data)):
+        return None
+    return fields._packed(records, offset_delta)
+
+
+def bodies_of(found: Fields, at_once: int = 100) -> list[bytes]:
+    return [body for part in found.bodies(at_once) for body in part.to_pylist()]
 
 
 def of_rows(data: bytes, offset_delta: int = 0) -> Fields:
@@ -70,6 +79,7 @@ def test_all_at_once_and_one_by_one_give_the_same(records: list[bytes], delta: i
         assert packed.numbers(name).equals(rows.numbers(name)), name
     for name in (*OCTETS, "physical_offset"):
         assert packed.octets(name).equals(rows.octets(name)), name
+    assert bodies_of(packed) == bodies_of(rows)
 
 
 def usual(
@@ -100,14 +110,69 @@ def usual(
 @pytest.mark.parametrize(
     "other",
     [
-        pytest.param(usual(topic=b"longer topic"), id="topics of two lengths"),
         pytest.param(usual(topic=b"t" * 200), id="a long topic"),
         pytest.param(usual(host=bytes(20)), id="hosts of IPv6"),
-        pytest.param(usual(body=b"", sys_flag=SysFlag.COMPRESSED), id="a compressed body"),
+        pytest.param(usual(sys_flag=SysFlag.INNER_BATCH), id="an inner batch"),
     ],
 )
-def test_an_unusual_record_among_usual_ones_is_seen(other: bytes) -> None:
+def test_an_odd_record_among_usual_ones_is_seen(other: bytes) -> None:
     assert packed_of(usual() + other + usual(), 0) is None
+
+
+INNER = encode_batch([(1, b"first", b"TAGS\x01A\x02"), (2, b"second", b"")])
+ANY = st.one_of(
+    RECORD,
+    st.sampled_from(
+        [
+            usual(topic=b"longer topic"),
+            usual(topic=b"t" * 200),
+            usual(host=bytes(range(20))),
+            usual(body=zlib.compress(b"x" * 300), sys_flag=SysFlag.COMPRESSED),
+            usual(body=zlib.compress(b""), sys_flag=SysFlag.COMPRESSED),
+            usual(body=zlib.compress(b"v6"), sys_flag=SysFlag.COMPRESSED, host=bytes(20)),
+            usual(body=INNER, sys_flag=SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP),
+        ]
+    ),
+)
+
+
+@given(st.lists(ANY, min_size=1, max_size=12), st.sampled_from([0, 7]), st.integers(1, 700))
+def test_any_mixture_is_what_its_records_are_one_by_one(
+    records: list[bytes], delta: int, at_once: int
+) -> None:
+    data = b"".join(records)
+    found, rows = read_fields(data, offset_delta=delta), of_rows(data, delta)
+    assert found is not None
+    assert found.count == rows.count
+    for name in NUMBERS:
+        if name != "sys_flag":  # the codec takes the bit of compressed ones away
+            assert found.numbers(name).equals(rows.numbers(name)), name
+    for name in (*OCTETS, "physical_offset"):
+        assert found.octets(name).equals(rows.octets(name)), name
+    assert bodies_of(found, at_once) == bodies_of(rows)
+    parts = [sum(map(len, part.to_pylist())) for part in found.bodies(at_once)]
+    if any(record[39] & SysFlag.COMPRESSED for record in records):
+        largest = max(map(len, bodies_of(found)))
+        assert max(parts) <= max(at_once, largest)
+
+
+def test_one_odd_record_does_not_take_the_others_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def counting(data: bytes, *args: object, **more: object) -> list[tuple[object, ...]]:
+        found = read_records(data, *args, **more)  # type: ignore[arg-type]
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(fields, "read_records", counting)
+    odd = usual(host=bytes(20))
+    found = read_fields(usual() * 500 + odd + usual(topic=b"other") * 500 + odd)
+    assert found is not None
+    assert (found.count, read) == (1002, [1, 1])
+    compressed = usual(body=zlib.compress(b"x"), sys_flag=SysFlag.COMPRESSED)
+    found = read_fields(compressed * 300 + usual(topic=b"of another length") * 300)
+    assert found is not None
+    assert (found.count, read) == (600, [1, 1])
 
 
 def test_no_record() -> None:
@@ -123,7 +188,7 @@ def test_records_that_tell_wrong_lengths_are_never_cut_at_random(data: st.DataOb
     packed = packed_of(torn, 0)
     if packed is not None:
         bodies = [row[Record._fields.index("body")] for row in rows_of(torn)]
-        assert packed.octets("body").to_pylist() == bodies
+        assert bodies_of(packed) == bodies
     else:
         try:
             read_fields(torn)

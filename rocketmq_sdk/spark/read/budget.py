@@ -1,0 +1,67 @@
+"""A budget of bytes that the pieces of a task share while they are pulled."""
+
+from __future__ import annotations
+
+import attrs
+import trio
+
+_FIRST_GUESS = 256 << 10
+"""Bytes of an answer, before there is one.
+
+The most that Apache's broker gives by default (`maxTransferBytesOnMessageInMemory`).
+"""
+
+
+class Budget:
+    """Bytes in flight: asked for or pulled, and not yet handed on.
+
+    Pieces are handed on in order. So the one whose turn it is never waits for room, or
+    those behind it could hold all of it.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self.used = 0
+        self.guess = _FIRST_GUESS
+        """How large the last answer was, and probably the next one is."""
+        self.turn = 0
+        self._waiting = trio.lowlevel.ParkingLot()
+
+    async def room(self, number: int) -> None:
+        """Wait for room for an answer, or for the turn of piece `number`."""
+        while self.used and self.used + self.guess > self._limit and number > self.turn:
+            await self._waiting.park()
+
+    def give_back(self, size: int) -> None:
+        """Bytes were handed on, or are not needed."""
+        self.used -= size
+        self._waiting.unpark_all()
+
+    def next_in_turn(self) -> None:
+        """A piece was handed on as a whole."""
+        self.turn += 1
+        self._waiting.unpark_all()
+
+
+@attrs.define
+class Share:
+    """What one piece, which has a number, takes of a budget."""
+
+    _budget: Budget
+    _number: int
+    _asked: int = 0
+
+    async def ask(self) -> None:
+        """Wait for room for one answer."""
+        await self._budget.room(self._number)
+        self._asked = self._budget.guess
+        self._budget.used += self._asked
+
+    def take(self, size: int) -> None:
+        """An answer came; it is in flight until somebody gives it back."""
+        budget = self._budget
+        budget.used += size
+        if size:
+            budget.guess = size
+        budget.give_back(self._asked)
+        self._asked = 0
