@@ -156,7 +156,7 @@ def lives(count: int) -> settings:
 @pytest.mark.parametrize("kind", [ConcurrentGroup, OrderlyGroup, PoppingGroup])
 def test_groups_keep_the_rules(kind: type[Lives]) -> None:
     # Hypothesis has no type for it.
-    run_state_machine_as_test(kind, settings=lives(25))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(kind, settings=lives(15))  # type: ignore[no-untyped-call]
 
 
 @pytest.mark.hypothesis  # the machines are run inside
@@ -164,4 +164,4 @@ def test_groups_keep_the_rules(kind: type[Lives]) -> None:
 def test_groups_keep_the_rules_over_a_network(kind: type[Lives]) -> None:
     over_network = type(f"{kind.__name__}OverNetwork", (kind,), {"network": True})
     # Hypothesis has no type for it.
-    run_state_machine_as_test(over_network, settings=lives(12))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(over_network, settings=lives(8))  # type: ignore[no-untyped-call]
