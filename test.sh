@@ -2,8 +2,8 @@
 # Sets up a virtual environment beside this file and runs the tests in several processes.
 #
 #   bash test.sh                      the quick tests: no Java, no kills, no Spark
-#   bash test.sh --rest               the others
-#   bash test.sh --previous           those of them that Apache's release before must pass too
+#   bash test.sh --rest               the others, with both releases of Apache's
+#   bash test.sh --previous           those that Apache's release before must pass too
 #   bash test.sh --all                everything
 #   bash test.sh PYTEST-ARGUMENTS     what pytest makes of the arguments
 set -euo pipefail
@@ -15,28 +15,42 @@ python="${PYTHON:-python3}"
 
 # Which tests carry these marks: tests/conftest.py.
 rest="interop or spark or kill or slow"
-parallel=(--dist loadgroup --no-loadscope-reorder)
+run() { .venv/bin/python -m pytest --dist loadgroup --no-loadscope-reorder "$@"; }
+previous() { ROCKETMQ_APACHE_RELEASE=previous run "$@" -m "both_releases"; }
+
+# Both wait for Java most of the time, so they run side by side, with more processes than
+# there are cores where there are two.
+both() {
+    said=$(mktemp)
+    previous -n 2 "$@" > "$said" 2>&1 &
+    beside=$!
+    trap 'kill "$beside" 2> /dev/null || true; rm -f "$said"' EXIT
+    failed=0
+    run -n 3 -m "$rest" "$@" || failed=$?
+    wait "$beside" || failed=$?
+    echo "With the release of Apache's before:"
+    cat "$said"
+    return "$failed"
+}
 
 case "${1-}" in
     "")
-        .venv/bin/python -m pytest -n 2 "${parallel[@]}" -m "not ($rest)"
+        run -n 2 -m "not ($rest)"
         echo "These were the quick tests. The others need Java, kill processes or run Spark:" \
             "bash test.sh --rest; everything: bash test.sh --all"
         ;;
     --rest)
         shift
-        # One more than there are cores where there are two: these tests mostly wait.
-        exec .venv/bin/python -m pytest -n 3 "${parallel[@]}" -m "$rest" "$@"
+        both "$@"
         ;;
     --previous)
         shift
-        export ROCKETMQ_APACHE_RELEASE=previous
-        exec .venv/bin/python -m pytest -n 3 "${parallel[@]}" -m "both_releases" "$@"
+        previous -n 3 "$@"
         ;;
     --all)
         shift
-        .venv/bin/python -m pytest -n 3 "${parallel[@]}" "$@"
-        exec bash test.sh --previous "$@"
+        run -n 2 -m "not ($rest)" "$@"
+        both "$@"
         ;;
     *)
         exec .venv/bin/python -m pytest "$@"
