@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Unpack
 
 from rocketmq_sdk.admin.cluster import Cluster
+from rocketmq_sdk.admin.dead_letters import DeadLetters
 from rocketmq_sdk.admin.groups import Groups
 from rocketmq_sdk.admin.messages import Messages
 from rocketmq_sdk.admin.topics import Topics
@@ -30,9 +31,12 @@ class Admin(RunsOnce):
     Use it as `async with Admin(namesrv=...) as admin`.
 
     `cluster` tells of brokers, `topics` and `groups` make, change, measure and delete,
-    `messages` finds stored messages and their traces. `namesrv` is a list of addresses
-    or an `EmbeddedBroker` (unset: `NAMESRV_ADDR`); or `client=` shares a running
-    `Client`, and need not be entered then. The options are those of `ClientConfig`.
+    `messages` finds stored messages and their traces and follows a topic,
+    `dead_letters` shows what groups gave up and sends it again. `namesrv` is a list of
+    addresses or an `EmbeddedBroker` (unset: `NAMESRV_ADDR`); or `client=` shares a
+    running `Client`, and need not be entered then. The options are those of
+    `ClientConfig`.
+
     Raises `ConfigurationError` for settings that are unknown or not acceptable.
     """
 
@@ -55,6 +59,7 @@ class Admin(RunsOnce):
         self.topics = Topics(self.client, self.cluster)
         self.groups = Groups(self.client, self.cluster)
         self.messages = Messages(self.client)
+        self.dead_letters = DeadLetters(self.client, self.topics, self.messages)
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:

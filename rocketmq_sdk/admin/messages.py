@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import attrs
+import trio
 
+from rocketmq_sdk.admin.following import Beginning, Follower
 from rocketmq_sdk.admin.stored_copy import StoredCopy
 from rocketmq_sdk.admin.trace import MessageTrace, trace_of
 from rocketmq_sdk.admin.track import Track, track
@@ -15,6 +18,9 @@ from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.client.queries import MessageQueries, Moment, address_of
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import NotFoundError, TopicNotFoundError
+from rocketmq_sdk.lifecycle import open_quiet_nursery
+from rocketmq_sdk.model.enums import ExpressionType
+from rocketmq_sdk.model.message import ReceivedMessage, epoch_milliseconds
 from rocketmq_sdk.names import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
@@ -24,10 +30,11 @@ from rocketmq_sdk.names import (
     pop_retry_topic_v2,
     retry_topic,
 )
+from rocketmq_sdk.protocol.subscription import build_subscription, check_subscription
 from rocketmq_sdk.protocol.trace import Recalled, TraceRecord, decode_traces
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from collections.abc import AsyncIterator
 
 
 class Messages(MessageQueries):
@@ -65,6 +72,32 @@ class Messages(MessageQueries):
             )
         )
         return [self._named_copy(StoredCopy.of(message, place)) for message, place in found]
+
+    @asynccontextmanager
+    async def follow(
+        self, topic: str, *, begin: Moment = None, tags: str = "*", sql: str | None = None
+    ) -> AsyncIterator[trio.MemoryReceiveChannel[ReceivedMessage]]:
+        """The messages of a topic as they come: `async with ... as messages`.
+
+        Inside, `async for message in messages` gives them, each queue in its order; no
+        group is made, nothing is committed. `begin` is a store time (0 for all that is
+        stored), None for what comes from now on. `tags` or `sql` (SQL92, where brokers
+        allow it) selects. New queues are followed when they appear. A broker that
+        cannot be read is tried again, with a warning to the log. Raises `RouteError`
+        for a topic that nobody knows, `ConfigurationError` for an expression that no
+        broker would serve, `SubscriptionError` when the broker refuses it.
+        """
+        full = self._namespace.wrap(topic)
+        kind = ExpressionType.TAG if sql is None else ExpressionType.SQL92
+        expression = tags if sql is None else sql
+        check_subscription(full, expression, kind.value)
+        wanted = build_subscription(full, expression, kind.value, sub_version=0)
+        beginning = Beginning() if begin is None else Beginning(False, epoch_milliseconds(begin))
+        send, receive = trio.open_memory_channel[ReceivedMessage](0)
+        async with open_quiet_nursery() as nursery, send, receive:
+            await Follower(self._client, full, beginning, wanted, send).begin(nursery)
+            yield receive
+            nursery.cancel_scope.cancel()
 
     def _named_copy(self, copy: StoredCopy) -> StoredCopy:
         """A copy with the names of topic and group as users write them."""

@@ -34,6 +34,30 @@ _STORED: Final = frozenset(
         ResponseCode.SLAVE_NOT_AVAILABLE,
     }
 )
+_HISTORY: Final = frozenset(
+    {
+        names.TRAN_MSG,
+        names.MIN_OFFSET,
+        names.MAX_OFFSET,
+        names.CRC32,
+        names.DELAY,
+        names.TIMER_DELAY_MS,
+        names.TIMER_DELAY_SEC,
+        names.TIMER_DELIVER_MS,
+        names.TIMER_OUT_MS,
+        names.REAL_TOPIC,
+        names.REAL_QID,
+        names.RECONSUME_TIME,
+        names.MAX_RECONSUME_TIMES,
+        names.CONSUME_START_TIME,
+        names.DLQ_ORIGIN_TOPIC,
+        names.DLQ_ORIGIN_MESSAGE_ID,
+        names.POP_CK,
+        names.POP_CK_OFFSET,
+        names.FIRST_POP_TIME,
+    }
+)
+"""What a dead letter says of its tries, and a message that begins anew must not."""
 _NOT_COPIED: Final = (names.TRAN_MSG, names.MIN_OFFSET, names.MAX_OFFSET, names.CRC32)
 
 
@@ -130,3 +154,49 @@ async def send_retry_message(
     )
     if response.code not in _STORED:
         raise broker_error(response.code, response.remark, topic=queue.topic, group=group)
+
+
+async def send_dead_letter_again(
+    client: Caller,
+    queue: MessageQueue,
+    message: ReceivedMessage,
+    *,
+    born_timestamp: int,
+    timeout: float | None = None,
+) -> None:
+    """Send a dead letter to a queue of its group's retry topic, as if never tried.
+
+    It keeps its unique id, keys, tags and user's properties. Raises the broker's error
+    unless it was stored.
+    """
+    known = message.properties
+    properties = {name: value for name, value in known.items() if name not in _HISTORY}
+    properties[names.RETRY_TOPIC] = (
+        known.get(names.RETRY_TOPIC) or known.get(names.DLQ_ORIGIN_TOPIC) or message.topic
+    )
+    properties.setdefault(
+        names.ORIGIN_MESSAGE_ID,
+        known.get(names.DLQ_ORIGIN_MESSAGE_ID) or message.offset_message_id,
+    )
+    header = SendMessageRequestHeaderV2(
+        producer_group=INNER_PRODUCER_GROUP,
+        topic=queue.topic,
+        default_topic=DEFAULT_TOPIC,
+        default_topic_queue_nums=4,
+        queue_id=queue.queue_id,
+        sys_flag=message.sys_flag & SysFlag.MULTI_TAGS,
+        born_timestamp=born_timestamp,
+        flag=message.flag,
+        properties=encode_properties(properties),
+        reconsume_times=0,
+        unit_mode=False,
+        batch=False,
+        bname=queue.broker_name,
+    )
+    response = await client.call_broker(
+        queue.broker_name,
+        Command.request(RequestCode.SEND_MESSAGE_V2, header, body=message.body),
+        timeout,
+    )
+    if response.code not in _STORED:
+        raise broker_error(response.code, response.remark, topic=queue.topic)
