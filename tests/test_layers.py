@@ -72,9 +72,10 @@ ROOMS = {
         ["push", "lite_pull", "simple"],
     ],
     "admin": [
-        ["cluster", "stored_copy", "track"],
+        ["cluster", "following", "stored_copy", "track"],
         ["groups", "topics", "trace"],
         ["messages"],
+        ["dead_letters"],
         ["client"],
     ],
     "spark": [

@@ -41,7 +41,7 @@ class Listener:
 async def given_up(
     count: int, namespace: str = ""
 ) -> AsyncIterator[tuple[EmbeddedBroker, Admin, Listener, Listener]]:
-    """`count` orders that the group `billing` has given up, and that `shipping` took."""
+    """`count` orders that the group `billing` has given up and `shipping` has taken."""
     listener, other = Listener(), Listener()
     other.takes = True
     common = {"subscriptions": {"orders": "*"}, "consume_from": ConsumeFrom.FIRST_OFFSET}
@@ -53,9 +53,7 @@ async def given_up(
             PushConsumer(
                 "billing", namesrv=broker, namespace=namespace, listener=listener, **common
             ),
-            PushConsumer(
-                "shipping", namesrv=broker, namespace=namespace, listener=other, **common
-            ),
+            PushConsumer("shipping", namesrv=broker, namespace=namespace, listener=other, **common),
         ):
             for number in range(count):
                 await producer.send(

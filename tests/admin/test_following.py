@@ -1,4 +1,4 @@
-"""A topic is followed: what comes, in order, from new queues and after a broker's rest."""
+"""A topic is followed: what comes, in the order of its queues, new ones too."""
 
 from __future__ import annotations
 
@@ -80,25 +80,27 @@ async def test_tags_and_sql_select(autojump_clock: MockClock) -> None:
 async def test_new_queues_are_followed_from_their_first_message(
     autojump_clock: MockClock,
 ) -> None:
-    async with shop() as (_broker, producer, admin):
-        async with admin.messages.follow("orders") as messages:
-            await admin.topics.create("orders", queues=4)
-            await producer.send(
-                Message("orders", b"x"), queue=MessageQueue("orders", "broker-a", 3)
-            )
-            found = await messages.receive()
-            assert (found.body, found.queue_id) == (b"x", 3)
+    async with (
+        shop() as (_broker, producer, admin),
+        admin.messages.follow("orders") as messages,
+    ):
+        await admin.topics.create("orders", queues=4)
+        await producer.send(Message("orders", b"x"), queue=MessageQueue("orders", "broker-a", 3))
+        found = await messages.receive()
+        assert (found.body, found.queue_id) == (b"x", 3)
 
 
 async def test_a_reader_that_stops_reading_holds_up_nothing_but_itself(
     autojump_clock: MockClock,
 ) -> None:
-    async with shop() as (_broker, producer, admin):
-        async with admin.messages.follow("orders") as messages:
-            for number in range(500):
-                await producer.send(Message("orders", b"%d" % number))
-            await trio.sleep(100)
-            assert len(await bodies(messages, 500)) == 500
+    async with (
+        shop() as (_broker, producer, admin),
+        admin.messages.follow("orders") as messages,
+    ):
+        for number in range(500):
+            await producer.send(Message("orders", b"%d" % number))
+        await trio.sleep(100)
+        assert len(await bodies(messages, 500)) == 500
 
 
 async def test_what_is_wrong_is_told_at_once(autojump_clock: MockClock) -> None:
