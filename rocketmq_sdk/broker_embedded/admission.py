@@ -17,9 +17,20 @@ import attrs
 
 from rocketmq_sdk.codes import ResponseCode, request_name
 from rocketmq_sdk.errors import InvalidParameterError
+from rocketmq_sdk.model.queue import MessageQueue
+from rocketmq_sdk.model.route import QueueData
 from rocketmq_sdk.protocol.body import Body, body_table
 from rocketmq_sdk.protocol.header import Header, header_fields, wire_name
-from rocketmq_sdk.protocol.limits import ENTRIES_MAX, LIMIT, TEXT_MAX, Between, Length
+from rocketmq_sdk.protocol.limits import (
+    ENTRIES_MAX,
+    LIMIT,
+    PERMISSION,
+    QUEUE_OR_ALL,
+    QUEUES,
+    TEXT_MAX,
+    Between,
+    Length,
+)
 
 if TYPE_CHECKING:
     from rocketmq_sdk.protocol.command import Command
@@ -27,6 +38,11 @@ if TYPE_CHECKING:
 DEPTH_MAX: Final = 32
 """Deepest nesting of lists and objects in a body."""
 _SHOWN: Final = 60
+_OF_MODELS: Final[dict[type, dict[str, Between | Length]]] = {
+    MessageQueue: {"queue_id": QUEUE_OR_ALL},
+    QueueData: {"read_queue_nums": QUEUES, "write_queue_nums": QUEUES, "perm": PERMISSION},
+}
+"""Limits of classes of the model, which knows nothing of servers."""
 
 
 class FieldLimit(NamedTuple):
@@ -57,9 +73,12 @@ def _make_table(part: type) -> tuple[FieldLimit, ...]:
         names = {member.attribute: member.name for member in body_table(part).members}
     else:
         names = {}
+    of_model = _OF_MODELS.get(part, {})
     return tuple(
         FieldLimit(
-            field.name, names.get(field.name) or wire_name(field.name), field.metadata.get(LIMIT)
+            field.name,
+            names.get(field.name) or wire_name(field.name),
+            field.metadata.get(LIMIT) or of_model.get(field.name),
         )
         for field in attrs.fields(part)
     )

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from rocketmq_sdk.protocol.header import WIRE
+from rocketmq_sdk.protocol.header import INT_MAX, LONG_MAX, WIRE
 
 LIMIT: Final = "limit"
 """Metadata: the limit of a field."""
@@ -46,6 +46,14 @@ class Length(NamedTuple):
 
 QUEUES: Final = Between(0, 65536)
 """Queues of a topic; each answer about the topic lists all of them."""
+QUEUE_ID: Final = Between(0, QUEUES.most - 1)
+"""One queue of a topic."""
+QUEUE_OR_ALL: Final = Between(-1, QUEUES.most - 1)
+"""One queue of a topic, or -1 for any or for all of them."""
+NOT_NEGATIVE: Final = Between(0, LONG_MAX)
+"""An offset, an id, or a duration in milliseconds."""
+COUNT: Final = Between(0, INT_MAX)
+"""A number of things; how many of them are given out at once is the handler's."""
 PERMISSION: Final = Between(0, 15)
 """Bits of `Permission`."""
 EXPRESSION: Final = Length(64 * 1024)

@@ -15,6 +15,7 @@ import attrs
 
 from rocketmq_sdk.errors import ConfigurationError, FieldError
 from rocketmq_sdk.names import java_hash
+from rocketmq_sdk.protocol.header import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
 from rocketmq_sdk.protocol.limits import EXPRESSION, limited
 from rocketmq_sdk.protocol.sql92.parser import parse
 
@@ -107,6 +108,8 @@ def _number(members: Mapping[str, object], name: str) -> int:
         return 0
     if not isinstance(value, int) or isinstance(value, bool):
         raise FieldError(f"SubscriptionData.{name} is {value!r}, not a whole number")
+    if not LONG_MIN <= value <= LONG_MAX:
+        raise FieldError(f"SubscriptionData.{name} is not a 64-bit number")
     return value
 
 
@@ -123,6 +126,8 @@ def _elements(members: Mapping[str, object], name: str, kind: type[_Element]) ->
                 f"SubscriptionData.{name} holds {element!r}, which is not "
                 f"{'a text' if kind is str else 'a whole number'}"
             )
+        if isinstance(element, int) and not INT_MIN <= element <= INT_MAX:
+            raise FieldError(f"SubscriptionData.{name} holds what is not a 32-bit number")
         elements.append(element)
     return elements
 

@@ -283,6 +283,10 @@ class Extremes:
         )
         return self._random.choice(makers)()
 
+    def plain_body(self, body: type[Body]) -> bytes:
+        """A body that is mostly taken."""
+        return json.dumps(self._plain(body)).encode()
+
     def _plain(self, body: type[Body], depth: int = 4) -> dict[str, Any]:
         hints = get_type_hints(body)
         members: dict[str, Any] = {}

@@ -14,6 +14,7 @@ from rocketmq_sdk.broker_embedded.pop.ack import (
     check_queue,
     check_revive_queue,
 )
+from rocketmq_sdk.broker_embedded.pop.checks import check_invisible
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.protocol.bodies.pop_records import PopCheckPoint
@@ -48,13 +49,7 @@ class ChangeInvisibleTimeProcessor:
         core = self._core
         check_queue(core, channel, header.topic, header.queue_id)
         check_offset(core, header.topic, header.queue_id, header.offset, behind=0)
-        longest = core.config.current.store.timer_max_delay_sec * 1000
-        if header.invisible_time > longest:
-            remark = (
-                f"the invisible time {header.invisible_time}ms is longer than {longest}ms, "
-                "timerMaxDelaySec of this broker"
-            )
-            return Command.response(ResponseCode.INVALID_PARAMETER, remark=remark)
+        check_invisible(core, header.invisible_time)
         handle = ReceiptHandle.parse_extra_info(header.extra_info)
         if handle.is_ordered:
             return self._change_ordered(header, handle)

@@ -74,3 +74,18 @@ def check_attempt(attempt_id: str | None) -> None:
             ResponseCode.INVALID_PARAMETER,
             f"attemptId is longer than {LONGEST_ATTEMPT} characters",
         )
+
+
+def check_invisible(core: Core, duration_ms: int) -> None:
+    """Raises `BrokerError` for an invisible duration that the timers cannot keep."""
+    longest = core.config.current.store.timer_max_delay_sec * 1000
+    if duration_ms > longest:
+        raise BrokerError(
+            ResponseCode.INVALID_PARAMETER,
+            f"the invisible time {duration_ms}ms is longer than {longest}ms, "
+            "timerMaxDelaySec of this broker",
+        )
+    if duration_ms < 0:
+        raise BrokerError(
+            ResponseCode.INVALID_PARAMETER, f"the invisible time {duration_ms}ms is below 0"
+        )

@@ -17,6 +17,7 @@ import attrs
 
 from rocketmq_sdk.broker_embedded.pop.checks import (
     check_attempt,
+    check_invisible,
     checked_group,
     checked_topic,
     host_of,
@@ -246,13 +247,7 @@ class PopProcessor:
             )
         pop.topic = checked_topic(core, pop.channel, header.topic, header.queue_id)
         checked_group(core, header.consumer_group)
-        longest = config.store.timer_max_delay_sec * 1000
-        if header.invisible_time > longest:
-            remark = (
-                f"the invisible time {header.invisible_time}ms is longer than {longest}ms, "
-                "timerMaxDelaySec of this broker"
-            )
-            raise BrokerError(ResponseCode.INVALID_PARAMETER, remark)
+        check_invisible(core, header.invisible_time)
         if core.topics.has_batch_queues(header.topic):
             raise BrokerError(
                 ResponseCode.INVALID_PARAMETER,

@@ -24,7 +24,7 @@ from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatu
 from rocketmq_sdk.broker_embedded.tables.put_times import EVERY
 from rocketmq_sdk.broker_embedded.tables.topics import UNIT_FLAG, UNIT_SUBSCRIPTION_FLAG
 from rocketmq_sdk.broker_embedded.timers.intake import STORED, delay_level
-from rocketmq_sdk.codes import VERSION_RETRY_TIMES_IN_HEADER, ResponseCode
+from rocketmq_sdk.codes import VERSION_RETRY_TIMES_IN_HEADER, RequestCode, ResponseCode
 from rocketmq_sdk.errors import FieldError
 from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.model.properties import (
@@ -280,6 +280,8 @@ class SendProcessor:
         status = result.status
         if status is not _PUT_OK and status not in STORED:
             self._stats.put_failed += 1
+            if status is PutStatus.MESSAGE_ILLEGAL:
+                _check_numbers(request)
             return self._error(*self._intake.failure(status))
         self._stats.put(message.topic, message.queue_id, result.count, result.size)
         if request.flag & FLAG_ONEWAY:
@@ -496,6 +498,13 @@ class SendProcessor:
         put = self._intake.put_inner_batch if inner else self._intake.put_batch
         result = put(message)
         return self._finish(channel, request, message, result, wish, unique, created, inner=inner)
+
+
+def _check_numbers(request: Command) -> None:
+    """Raises `FieldError` that names a number of the header that no record can hold."""
+    long_names = request.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
+    header = SendMessageRequestHeader if long_names else SendMessageRequestHeaderV2
+    header.from_ext(request.ext_fields)
 
 
 def _place_by_priority(message: MessageToStore, config: TopicConfig, priority: str) -> None:

@@ -7,7 +7,7 @@ import attrs
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
 from rocketmq_sdk.protocol.body import EXTRA, Body
 from rocketmq_sdk.protocol.header import Long
-from rocketmq_sdk.protocol.limits import QUEUES, limited
+from rocketmq_sdk.protocol.limits import NOT_NEGATIVE, QUEUES, limited
 
 
 @attrs.frozen
@@ -24,9 +24,9 @@ class SimpleSubscriptionData(Body):
 class ExponentialRetryPolicy(Body):
     """Waiting times that grow; milliseconds."""
 
-    initial: Long = 5000
-    max: Long = 7_200_000
-    multiplier: Long = 2
+    initial: Long = limited(NOT_NEGATIVE, 5000)
+    max: Long = limited(NOT_NEGATIVE, 7_200_000)
+    multiplier: Long = limited(NOT_NEGATIVE, 2)
 
 
 @attrs.frozen

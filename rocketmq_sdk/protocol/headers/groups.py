@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from rocketmq_sdk.protocol.header import Header, RpcRequestHeader, TopicRequestHeader
+from rocketmq_sdk.protocol.limits import COUNT, limited
 
 
 @attrs.define(kw_only=True)
@@ -22,7 +23,7 @@ class GetAllSubscriptionGroupRequestHeader(Header):
     Old peers send no header and want all of it.
     """
 
-    group_seq: int | None = None
+    group_seq: int | None = limited(COUNT, None)
     data_version: str | None = None
     max_group_num: int | None = None
 

@@ -12,7 +12,7 @@ from rocketmq_sdk.protocol.header import (
     TopicQueueRequestHeader,
     TopicRequestHeader,
 )
-from rocketmq_sdk.protocol.limits import LISTED, limited
+from rocketmq_sdk.protocol.limits import LISTED, QUEUE_ID, QUEUE_OR_ALL, limited
 
 
 @attrs.define(kw_only=True)
@@ -21,7 +21,7 @@ class QueryConsumerOffsetRequestHeader(TopicQueueRequestHeader):
 
     consumer_group: str
     topic: str
-    queue_id: int
+    queue_id: int = limited(QUEUE_ID)
     set_zero_if_not_found: bool | None = None
 
 
@@ -38,7 +38,7 @@ class UpdateConsumerOffsetRequestHeader(TopicQueueRequestHeader):
 
     consumer_group: str
     topic: str
-    queue_id: int
+    queue_id: int = limited(QUEUE_ID)
     commit_offset: Long
 
 
@@ -52,7 +52,7 @@ class SearchOffsetRequestHeader(TopicQueueRequestHeader):
     """SEARCH_OFFSET_BY_TIMESTAMP (29): `boundary_type` None means the lower one."""
 
     topic: str
-    queue_id: int
+    queue_id: int = limited(QUEUE_ID)
     timestamp: Long
     boundary_type: BoundaryType | None = None
 
@@ -69,7 +69,7 @@ class GetMaxOffsetRequestHeader(TopicQueueRequestHeader):
     """GET_MAX_OFFSET (30): the offset behind the last message."""
 
     topic: str
-    queue_id: int
+    queue_id: int = limited(QUEUE_ID)
     committed: bool = True
 
 
@@ -85,7 +85,7 @@ class GetMinOffsetRequestHeader(TopicQueueRequestHeader):
     """GET_MIN_OFFSET (31): the first offset that is still stored."""
 
     topic: str
-    queue_id: int
+    queue_id: int = limited(QUEUE_ID)
 
 
 @attrs.define(kw_only=True)
@@ -100,7 +100,7 @@ class GetEarliestMsgStoretimeRequestHeader(TopicQueueRequestHeader):
     """GET_EARLIEST_MSG_STORETIME (32)."""
 
     topic: str
-    queue_id: int
+    queue_id: int = limited(QUEUE_ID)
 
 
 @attrs.define(kw_only=True)
@@ -119,7 +119,7 @@ class ResetOffsetRequestHeader(TopicQueueRequestHeader):
 
     group: str
     topic: str
-    queue_id: int = -1
+    queue_id: int = limited(QUEUE_OR_ALL, -1)
     offset: Long | None = None
     timestamp: Long = 0
     is_force: bool = False

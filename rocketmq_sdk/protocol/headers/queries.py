@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from rocketmq_sdk.protocol.header import Header, Long, TopicQueueRequestHeader, TopicRequestHeader
+from rocketmq_sdk.protocol.limits import COUNT, NOT_NEGATIVE, QUEUE_ID, limited
 
 
 @attrs.define(kw_only=True)
@@ -13,7 +14,7 @@ class QueryMessageRequestHeader(TopicRequestHeader):
 
     topic: str
     key: str
-    max_num: int
+    max_num: int = limited(COUNT)
     begin_timestamp: Long
     end_timestamp: Long
     index_type: str | None = None
@@ -33,7 +34,7 @@ class ViewMessageRequestHeader(Header):
     """VIEW_MESSAGE_BY_ID (33): `offset` is the commit-log offset."""
 
     topic: str | None = None
-    offset: Long
+    offset: Long = limited(NOT_NEGATIVE)
 
 
 @attrs.define(kw_only=True)
@@ -46,7 +47,7 @@ class QueryConsumeQueueRequestHeader(TopicQueueRequestHeader):
     """QUERY_CONSUME_QUEUE (321): units of a queue as stored."""
 
     topic: str | None = None
-    queue_id: int = 0
-    index: Long = 0
-    count: int = 0
+    queue_id: int = limited(QUEUE_ID, 0)
+    index: Long = limited(NOT_NEGATIVE, 0)
+    count: int = limited(COUNT, 0)
     consumer_group: str | None = None

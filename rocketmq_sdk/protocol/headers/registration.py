@@ -5,6 +5,7 @@ from __future__ import annotations
 import attrs
 
 from rocketmq_sdk.protocol.header import Header, Long
+from rocketmq_sdk.protocol.limits import NOT_NEGATIVE, limited
 
 
 @attrs.define(kw_only=True)
@@ -15,8 +16,8 @@ class RegisterBrokerRequestHeader(Header):
     broker_addr: str
     cluster_name: str
     ha_server_addr: str
-    broker_id: Long
-    heartbeat_timeout_millis: Long | None = None
+    broker_id: Long = limited(NOT_NEGATIVE)
+    heartbeat_timeout_millis: Long | None = limited(NOT_NEGATIVE, None)
     enable_acting_master: bool | None = None
     compressed: bool = False
     body_crc32: int = 0
@@ -37,7 +38,7 @@ class UnRegisterBrokerRequestHeader(Header):
     broker_name: str
     broker_addr: str
     cluster_name: str
-    broker_id: Long
+    broker_id: Long = limited(NOT_NEGATIVE)
 
 
 @attrs.define(kw_only=True)
@@ -47,11 +48,11 @@ class BrokerHeartbeatRequestHeader(Header):
     cluster_name: str
     broker_addr: str
     broker_name: str
-    broker_id: Long | None = None
+    broker_id: Long | None = limited(NOT_NEGATIVE, None)
     epoch: int | None = None
     max_offset: Long | None = None
     confirm_offset: Long | None = None
-    heartbeat_timeout_mills: Long | None = None
+    heartbeat_timeout_mills: Long | None = limited(NOT_NEGATIVE, None)
     election_priority: int | None = None
 
 
@@ -62,7 +63,7 @@ class QueryDataVersionRequestHeader(Header):
     broker_name: str
     broker_addr: str
     cluster_name: str
-    broker_id: Long
+    broker_id: Long = limited(NOT_NEGATIVE)
 
 
 @attrs.define(kw_only=True)

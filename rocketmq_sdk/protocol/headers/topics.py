@@ -6,7 +6,7 @@ import attrs
 
 from rocketmq_sdk.errors import FieldError
 from rocketmq_sdk.protocol.header import Header, RpcRequestHeader, TopicRequestHeader
-from rocketmq_sdk.protocol.limits import PERMISSION, QUEUES, Length, limited
+from rocketmq_sdk.protocol.limits import COUNT, PERMISSION, QUEUES, Length, limited
 
 
 @attrs.define(kw_only=True)
@@ -55,7 +55,7 @@ class GetAllTopicConfigRequestHeader(Header):
     Old peers send no header and want all of it.
     """
 
-    topic_seq: int | None = None
+    topic_seq: int | None = limited(COUNT, None)
     data_version: str | None = None
     max_topic_num: int | None = None
 
