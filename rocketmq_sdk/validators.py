@@ -14,7 +14,7 @@ import attrs
 from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from datetime import timedelta
     from enum import Enum
 
@@ -162,3 +162,14 @@ def refuse_unknown(options: Mapping[str, object], known: frozenset[str], what: s
         raise ConfigurationError(
             f"{what} has no setting {', '.join(unknown)}{hint} there are {', '.join(sorted(known))}"
         )
+
+
+def no_such_setting(name: str, known: Iterable[str], owner: str = "the broker") -> str:
+    """What is said of a setting that does not exist, with the nearest names."""
+    # Of both spellings that of the name is told.
+    both = sorted(known, key=lambda each: ("_" in each) == ("_" in name))
+    names = {each.replace("_", "").lower(): each for each in both}
+    plain = name.replace("_", "").lower()
+    near = [names[each] for each in difflib.get_close_matches(plain, names, 3, 0.75)]
+    hint = f"; did you mean {', '.join(near)}?" if near else ""
+    return f"{owner} has no setting {name}{hint}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 import attrs
@@ -12,6 +11,7 @@ from rocketmq_sdk.client.api.routes import cluster_info
 from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.errors import ConfigurationError, RouteError
 from rocketmq_sdk.model.route import MASTER_ID
+from rocketmq_sdk.validators import no_such_setting
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -102,10 +102,10 @@ class Cluster:
         """Change settings of a running broker, all or none.
 
         Names are in Python's or in Java's spelling. Raises `ConfigurationError` for one
-        that the broker does not show among its settings, because brokers keep such a
-        name without effect. They do not show a setting without a value either, such as
-        `haMasterAddress`: `unknown` sends all names as they are. Raises the broker's
-        error when it refuses a name or a value.
+        that the broker does not show among its settings, because Apache's broker says
+        nothing and does nothing then (`Configuration.mergeIfExist`). A setting without
+        a value, such as `haMasterAddress`, is not shown either: `unknown` sends all
+        names as they are. Raises the broker's error when it refuses a name or a value.
         """
         for name, value in settings.items():
             if "\n" in f"{name}{value}" or "=" in name or not name:
@@ -128,9 +128,7 @@ def _shown_name(name: str, shown: Iterable[str]) -> str:
     plain = name.replace("_", "").lower()
     if "_" in name and plain in names:
         return names[plain]
-    near = [names[each] for each in get_close_matches(plain, names, 3, 0.75)]
     raise ConfigurationError(
-        f"the broker shows no setting {name}; "
-        + (f"did you mean {', '.join(near)}? " if near else "")
-        + "Give unknown=True to set it all the same"
+        f"{no_such_setting(name, shown)} If it has no value now and is not shown for that reason, "
+        "give unknown=True"
     )

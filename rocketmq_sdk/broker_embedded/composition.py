@@ -5,7 +5,6 @@ The one place that names every part. `broker.py` opens, runs and closes them in 
 
 from __future__ import annotations
 
-import difflib
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.timers.part import TimerPart
 from rocketmq_sdk.broker_embedded.transactions.part import TransactionPart
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.validators import no_such_setting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -97,9 +97,7 @@ def resolve_settings(config: BrokerConfig | None, settings: Mapping[str, object]
     values: dict[str, object] = {}
     for name, value in settings.items():
         if name not in names:
-            near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigurationError(f"the broker has no setting {name!r}{hint}")
+            raise ConfigurationError(no_such_setting(name, names))
         apache, attribute = names[name]
         if isinstance(value, str):
             texts[apache] = value

@@ -86,6 +86,8 @@ FREE: dict[tuple[str, str], str] = {
     ("PullMessageRequestHeader", "sub_version"): COMPARED,
     ("PullMessageRequestHeader", "suspend_timeout_millis"): CLAMPED,
     ("PullMessageRequestHeader", "sys_flag"): "bits; those that are not known say nothing",
+    ("QueryConsumeQueueRequestHeader", "count"): CLAMPED,
+    ("QueryConsumeQueueRequestHeader", "index"): "no such unit, says the answer, as Apache's does",
     ("QueryMessageRequestHeader", "begin_timestamp"): COMPARED,
     ("QueryMessageRequestHeader", "end_timestamp"): COMPARED,
     ("RegisterBrokerRequestHeader", "body_crc32"): HASH,

@@ -48,8 +48,9 @@ class SettingRequests:
     def update_config(self, _channel: Channel, command: Command) -> Command | Continuation:
         """UPDATE_BROKER_CONFIG (25): change all settings of the text or none.
 
-        An unknown setting is kept, with a warning in the log. Changes are kept for the
-        next start (`settings.changes`); what cannot be is refused.
+        A name that does not exist is refused, where Apache's broker ignores it without
+        a word. Changes are kept for the next start (`settings.changes`); what cannot be
+        is refused.
         """
         try:
             texts = read_properties(command.body.decode())

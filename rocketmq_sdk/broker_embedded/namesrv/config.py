@@ -17,7 +17,7 @@ from rocketmq_sdk.broker_embedded.settings.apache_names import (
     names_in,
     settings_of,
 )
-from rocketmq_sdk.broker_embedded.settings.changes import check_kept
+from rocketmq_sdk.broker_embedded.settings.changes import check_kept, check_known
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.validators import between
 
@@ -114,9 +114,11 @@ class LiveNamesrvConfig:
         """Change settings under Apache's names, all or none, and tell the warnings.
 
         They are kept for the next start before they are in force. Raises
-        `ConfigurationError` for a bad value, for what is refused, and for another port;
-        `StoreError` when they cannot be kept.
+        `ConfigurationError` for a name that does not exist, for a bad value, for what
+        is refused, and for another port; `StoreError` when they cannot be kept.
         """
+        known = {*settings_of(NamesrvConfig), *KNOWN_WITHOUT_EFFECT, *_REFUSED}
+        check_known(texts, known | self.current.extra.keys(), "the name server")
         changed, warnings = self._changed(texts)
         if self.keeper is not None:
             old, new = self.current.export(), changed.export()
@@ -135,5 +137,5 @@ class LiveNamesrvConfig:
         changed, warnings = self.current.with_settings(texts)
         if changed.listen_port != self.current.listen_port:
             raise ConfigurationError("listenPort cannot change while the name server runs")
-        check_kept(texts, changed.extra)
+        check_kept(texts)
         return changed, warnings

@@ -11,15 +11,15 @@ import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rocketmq_sdk.errors import ConfigurationError, StoreCorruptError, StoreError
+from rocketmq_sdk.validators import no_such_setting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Set
 
 logger = logging.getLogger(__name__)
 
 BROKER_CHANGES: Final = "changedSettings.json"
 NAMESRV_CHANGES: Final = "namesrvChangedSettings.json"
-_MOST_KEPT: Final = 1000
 _CHANGES: Final = "changes"
 _NOW: Final = "value"
 _STARTED_WITH: Final = "startedWith"
@@ -118,17 +118,21 @@ class RecordedChanges:
         self._entries = entries
 
 
-def check_kept(texts: Mapping[str, str], extra: Mapping[str, str]) -> None:
-    """Check texts of a request, and `extra`: all that has no effect and is only kept.
+def check_known(texts: Mapping[str, str], known: Set[str], owner: str = "the broker") -> None:
+    """Refuse names that do not exist.
 
-    Raises `ConfigurationError` when those are too many, or when a text would break the
-    lines in which it is shown.
+    Apache ignores them without a word to whoever asks (`Configuration.mergeIfExist`).
+    Raises `ConfigurationError` with the nearest names.
     """
-    if len(extra) > _MOST_KEPT:
-        raise ConfigurationError(
-            f"more than {_MOST_KEPT} settings without effect are kept; leave out those that are "
-            "unknown"
-        )
+    for name in texts:
+        if name not in known:
+            raise ConfigurationError(no_such_setting(name, known, owner))
+
+
+def check_kept(texts: Mapping[str, str]) -> None:
+    """Raises `ConfigurationError` for a text that would break the lines in which it is
+    shown.
+    """
     for name, text in texts.items():
         if not (name.isprintable() and text.isprintable()):
             raise ConfigurationError(f"{name!r} or its value holds a line end or the like")

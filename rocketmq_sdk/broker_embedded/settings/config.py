@@ -24,7 +24,7 @@ from rocketmq_sdk.broker_embedded.settings.apache_names import (
     names_in,
     settings_of,
 )
-from rocketmq_sdk.broker_embedded.settings.changes import check_kept
+from rocketmq_sdk.broker_embedded.settings.changes import check_kept, check_known
 from rocketmq_sdk.broker_embedded.settings.known_settings import REFUSALS, WITHOUT_EFFECT
 from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties, write_properties
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
@@ -402,6 +402,16 @@ class BrokerConfig:
         """The delay of each level in milliseconds; level 1 is the first."""
         return parse_delay_levels(self.store.message_delay_level)
 
+    def known_names(self) -> set[str]:
+        """All names that may be changed: Apache's, ours, and what a file has named."""
+        return {
+            *settings_of(type(self)),
+            *settings_of(type(self.store)),
+            *WITHOUT_EFFECT,
+            *REFUSALS,
+            *self.extra,
+        }
+
     def black_list(self) -> frozenset[str]:
         """The settings that no request may change."""
         return ALWAYS_BLACK_LISTED | names_in(self.config_black_list)
@@ -432,11 +442,13 @@ class LiveConfig:
         """Change settings under Apache's names, all or none, and tell the warnings.
 
         They are kept for the next start before they are in force. Raises
-        `ConfigurationError` for a bad value, for what is refused, and for a change of
-        what is read only at the start, the store's settings but `maxMessageSize` and
-        those of retention among it; `StoreError` when they cannot be kept.
+        `ConfigurationError` for a name that does not exist, for a bad value, for what
+        is refused, and for a change of what is read only at the start, the store's
+        settings but `maxMessageSize` and those of retention among it; `StoreError` when
+        they cannot be kept.
         """
         before = self.current
+        check_known(texts, before.known_names())
         changed, warnings = self._changed(texts)
         if self.keeper is not None:
             old, new = before.export(), changed.export()
@@ -464,5 +476,5 @@ class LiveConfig:
                     "it takes effect after a restart; change the configuration file"
                 )
                 raise ConfigurationError(f"{name} {problem}")
-        check_kept(texts, changed.extra)
+        check_kept(texts)
         return changed, warnings

@@ -48,6 +48,6 @@ class QueryConsumeQueueRequestHeader(TopicQueueRequestHeader):
 
     topic: str | None = None
     queue_id: int = limited(QUEUE_ID, 0)
-    index: Long = limited(NOT_NEGATIVE, 0)
-    count: int = limited(COUNT, 0)
+    index: Long = 0
+    count: int = 0
     consumer_group: str | None = None

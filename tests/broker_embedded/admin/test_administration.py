@@ -254,11 +254,14 @@ def test_statistics_of_topics_and_groups() -> None:
 
 def test_settings() -> None:
     scene = Scene()
-    assert ask(scene, 25, b"longPollingEnable=false\nnewSetting=1\n").code == 0
+    refused = ask(scene, 25, b"longPollingEnable=false\nlongPolingEnable=1\n")
+    assert (refused.code, scene.config.current.long_polling_enable) == (1, True)
+    assert "no setting longPolingEnable; did you mean longPollingEnable" in (refused.remark or "")
+    assert ask(scene, 25, b"longPollingEnable=false\ntransferMsgByHeap=true\n").code == 0
     assert scene.config.current.long_polling_enable is False
     answer = ask(scene, 26)
     assert b"\nlongPollingEnable=false\n" in answer.body
-    assert b"\nnewSetting=1\n" in answer.body
+    assert b"\ntransferMsgByHeap=true\n" in answer.body
     assert '"counter":1' in answer.ext_fields["version"]
     for body, code in (
         (b"", 1),

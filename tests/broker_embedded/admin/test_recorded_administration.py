@@ -64,7 +64,11 @@ def test_writes(variant: str) -> None:
             continue  # 5.3.3 takes a group name that 5.4.0 and this broker refuse
         if request.code in codes and request.code != RequestCode.GET_BROKER_CONFIG:
             answer = scene.ask(request, namesrv=connection.startswith("ns"))
-            compare(request, answer, expected)
+            if b"noSuchKey" in request.body:
+                # Apache answers with success and ignores the name; here it is refused.
+                assert (answer.code, expected.code) == (1, 0)
+            else:
+                compare(request, answer, expected)
             served.add(request.code)
     assert {25, 200, 207, 100, 101, 102, 219, 318} <= served
 

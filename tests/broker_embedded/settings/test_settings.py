@@ -183,9 +183,11 @@ def test_live_changes_are_all_or_none_and_are_told() -> None:
     with pytest.raises(ConfigurationError):
         live.update({"brokerPermission": "4", "longPollingEnable": "perhaps"}, 5)
     assert (live.current.broker_permission, live.data_version.counter, told) == (6, 0, [])
-    assert live.update({"brokerPermission": "4", "newKey": "1"}, 5) == [
-        "the setting newKey is unknown; it is kept and has no effect"
-    ]
+    with pytest.raises(ConfigurationError, match=r"no setting brokerPermision; did you mean brok"):
+        live.update({"brokerPermission": "4", "brokerPermision": "4"}, 5)
+    assert (live.current.broker_permission, live.data_version.counter, told) == (6, 0, [])
+    (warning,) = live.update({"brokerPermission": "4", "transferMsgByHeap": "false"}, 5)
+    assert warning.startswith("the setting transferMsgByHeap has no effect in this broker")
     assert (live.current.broker_permission, live.data_version.counter, told) == (4, 1, [(6, 4)])
     with pytest.raises(ConfigurationError, match="while the broker runs"):
         live.update({"brokerName": "other"}, 6)
