@@ -28,18 +28,18 @@ from rocketmq_sdk.broker_embedded.tables.put_times import PutTimes
 from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
 from rocketmq_sdk.broker_embedded.tables.topics import TopicManager
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.errors import RocketMQError, StoreError
 from rocketmq_sdk.protocol.bodies.offsets import DelayOffsetSerializeWrapper
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.frame import decode_frame
 from rocketmq_sdk.protocol.json.dialect import decode_json, encode_pretty
 from rocketmq_sdk.remoting.budget import MemoryBudget
 from rocketmq_sdk.remoting.channel import Channel
-from rocketmq_sdk.remoting.dispatch import Dispatcher
+from rocketmq_sdk.remoting.dispatch import Dispatcher, error_response
 from support.paths import WIRE_VECTORS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from rocketmq_sdk.protocol.body import Body
 
@@ -226,12 +226,20 @@ class Scene:
         """The answer, which must be there at once."""
         answer = (self.namesrv.handler if namesrv else self.broker)(FakeChannel(), request)
         if callable(answer):
-            # It would wait for a disk, and there is none here.
-            with pytest.raises(StopIteration) as end:
-                answer().__await__().send(None)
-            answer = end.value.value
+            try:
+                answer = at_once(answer)
+            except RocketMQError as error:
+                answer = error_response(error)
         assert isinstance(answer, Command)
         return answer
+
+
+def at_once(answer: Callable[[], Awaitable[Command | None]]) -> Command | None:
+    """The answer that would wait for a disk, and there is none here."""
+    with pytest.raises(StopIteration) as end:
+        answer().__await__().send(None)
+    found: Command | None = end.value.value
+    return found
 
 
 Frame = tuple[str, Command, Command]

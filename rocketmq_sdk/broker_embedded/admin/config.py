@@ -13,7 +13,7 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.admin import GetBrokerConfigResponseHeader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.registration.part import RegistrationPart
@@ -62,9 +62,14 @@ class SettingRequests:
             return refuse(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         shown = self._shown()
         texts = {name: text for name, text in texts.items() if shown.get(name) != text}
-        for warning in self._core.config.update(texts, self._core.clock.now_ms()):
+        return lambda: self._update(texts)
+
+    async def _update(self, texts: Mapping[str, str]) -> Command | None:
+        config, now = self._core.config, self._core.clock.now_ms()
+        for warning in await config.update_and_keep(texts, now):
             logger.warning("%s", warning)
-        return self._registration.answer_when_registered(Command.response())
+        answer = self._registration.answer_when_registered(Command.response())
+        return answer if isinstance(answer, Command) else await answer()
 
     def get_config(self) -> Command:
         """GET_BROKER_CONFIG (26)."""

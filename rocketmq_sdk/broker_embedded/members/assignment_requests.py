@@ -83,7 +83,7 @@ class AssignmentProcessor:
             body=QueryAssignmentResponseBody(None if found is None else tuple(found)).encode()
         )
 
-    def set_mode(self, body: SetMessageRequestModeRequestBody) -> Command:
+    def set_mode(self, body: SetMessageRequestModeRequestBody) -> Answer:
         """A group pulls a topic, or pops it, from now on."""
         topic, group = body.topic or "", body.consumer_group or ""
         if topic.startswith(RETRY_PREFIX):
@@ -100,8 +100,12 @@ class AssignmentProcessor:
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
                 remark=f"subscription group [{group}] does not exist, {FAQ}",
             )
-        self._modes.set(body)
-        return Command.response()
+
+        async def answer() -> Command:
+            await self._modes.set(body)
+            return Command.response()
+
+        return answer
 
     def all_modes(self) -> Command:
         """The modes of all groups, as replicas ask for them."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded.store.files.briefly import Turns
+from rocketmq_sdk.broker_embedded.tables.table_file import write_whole
 from rocketmq_sdk.protocol.bodies.members import (
     MessageRequestModeSerializeWrapper,
     SetMessageRequestModeRequestBody,
@@ -21,10 +23,11 @@ FILE_NAME: Final = "messageRequestMode.json"
 class RequestModeManager:
     """Modes by topic and group."""
 
-    __slots__ = ("_file", "_table")
+    __slots__ = ("_file", "_table", "_turns")
 
     def __init__(self, config_file: ConfigFile) -> None:
         self._file = config_file
+        self._turns = Turns()
         self._table: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
 
     def load(self) -> None:
@@ -37,18 +40,21 @@ class RequestModeManager:
         """What was set for a group and a topic."""
         return self._table.get(topic, {}).get(group)
 
-    def set(self, mode: SetMessageRequestModeRequestBody) -> None:
+    async def set(self, mode: SetMessageRequestModeRequestBody) -> None:
         """Keep a mode; on `StoreError` nothing changes."""
         topic, group = mode.topic or "", mode.consumer_group or ""
-        self._replace({**self._table, topic: {**self._table.get(topic, {}), group: mode}})
+        async with self._turns:
+            groups = {**self._table.get(topic, {}), group: mode}
+            await self._replace({**self._table, topic: groups})
 
-    def take_over(self, wrapper: MessageRequestModeSerializeWrapper) -> None:
+    async def take_over(self, wrapper: MessageRequestModeSerializeWrapper) -> None:
         """Become the copy of a master's modes; on `StoreError` nothing changes."""
-        if wrapper != self.wrapper():
-            self._replace(wrapper.message_request_mode_map)
+        async with self._turns:
+            if wrapper != self.wrapper():
+                await self._replace(wrapper.message_request_mode_map)
 
-    def _replace(self, table: dict[str, dict[str, SetMessageRequestModeRequestBody]]) -> None:
-        self._file.store(MessageRequestModeSerializeWrapper(table).to_json())
+    async def _replace(self, table: dict[str, dict[str, SetMessageRequestModeRequestBody]]) -> None:
+        await write_whole(self._file, MessageRequestModeSerializeWrapper(table).to_json())
         self._table = table
 
     def wrapper(self) -> MessageRequestModeSerializeWrapper:

@@ -18,6 +18,7 @@ from rocketmq_sdk.broker_embedded.settings.apache_names import (
     settings_of,
 )
 from rocketmq_sdk.broker_embedded.settings.changes import check_kept, check_known
+from rocketmq_sdk.broker_embedded.store.files.briefly import Turns
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.validators import between
 
@@ -103,26 +104,32 @@ class NamesrvConfig:
 class LiveNamesrvConfig:
     """The settings in force, which requests can change while the name server runs."""
 
-    __slots__ = ("current", "keeper")
+    __slots__ = ("_turns", "current", "keeper")
 
     def __init__(self, config: NamesrvConfig) -> None:
         self.current = config
+        self._turns = Turns()
         self.keeper: KeepsChanges | None = None
         """Keeps changes for the next start; None: they are gone then."""
 
-    def update(self, texts: Mapping[str, str]) -> list[str]:
+    async def update(self, texts: Mapping[str, str]) -> list[str]:
         """Change settings under Apache's names, all or none, and tell the warnings.
 
         They are kept for the next start before they are in force. Raises
         `ConfigurationError` for a name that does not exist, for a bad value, for what
         is refused, and for another port; `StoreError` when they cannot be kept.
         """
+        async with self._turns:
+            return await self._update(texts)
+
+    async def _update(self, texts: Mapping[str, str]) -> list[str]:
         known = {*settings_of(NamesrvConfig), *KNOWN_WITHOUT_EFFECT, *_REFUSED}
         check_known(texts, known | self.current.extra.keys(), "the name server")
         changed, warnings = self._changed(texts)
         if self.keeper is not None:
             old, new = self.current.export(), changed.export()
-            self.keeper.keep({name: new[name] for name in texts if old.get(name) != new[name]})
+            kept = {name: new[name] for name in texts if old.get(name) != new[name]}
+            await self.keeper.keep(kept)
         self.current = changed
         return warnings
 

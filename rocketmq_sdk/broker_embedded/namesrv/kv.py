@@ -1,6 +1,6 @@
 """The name server's key-value table (`KVConfigManager`).
 
-Namespaces of texts. With a file, each change is written to it.
+Namespaces of texts. With a file, each change is written to it, beside the loop.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded.store.files.briefly import Turns
+from rocketmq_sdk.broker_embedded.tables.table_file import write_whole
 from rocketmq_sdk.errors import StoreCorruptError
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ logger = logging.getLogger(__name__)
 class KeyValueTable:
     """Texts by namespace and key."""
 
-    __slots__ = ("_file", "_table")
+    __slots__ = ("_file", "_table", "_turns")
 
     def __init__(self, config_file: TableFile | None = None) -> None:
         """Read the file where there is one.
@@ -27,6 +29,7 @@ class KeyValueTable:
         Raises `StoreCorruptError` when it holds something else.
         """
         self._file = config_file
+        self._turns = Turns()
         self._table: dict[str, dict[str, str]] = {}
         content = config_file.load() if config_file is not None else None
         if content is None:
@@ -48,28 +51,28 @@ class KeyValueTable:
         """The text, or None."""
         return self._table.get(namespace, {}).get(key)
 
-    def put(self, namespace: str, key: str, value: str) -> None:
+    async def put(self, namespace: str, key: str, value: str) -> None:
         """Set a text; on `StoreError` nothing changes."""
-        before = self._table.get(namespace, {})
-        self._change(namespace, {**before, key: value})
+        async with self._turns:
+            before = self._table.get(namespace, {})
+            await self._change(namespace, {**before, key: value})
         logger.info("%s/%s is now %r, before %r", namespace, key, value, before.get(key))
 
-    def delete(self, namespace: str, key: str) -> None:
+    async def delete(self, namespace: str, key: str) -> None:
         """Remove a text; on `StoreError` nothing changes."""
-        if namespace in self._table:
-            self._change(
-                namespace,
-                {name: value for name, value in self._table[namespace].items() if name != key},
-            )
+        async with self._turns:
+            before = self._table.get(namespace)
+            if before is not None:
+                left = {name: value for name, value in before.items() if name != key}
+                await self._change(namespace, left)
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
         """All texts of a namespace, or None when it was never used."""
         values = self._table.get(namespace)
         return None if values is None else dict(values)
 
-    def _change(self, namespace: str, values: dict[str, str]) -> None:
+    async def _change(self, namespace: str, values: dict[str, str]) -> None:
         """Write the table as it will be, then take it over."""
         changed = {**self._table, namespace: values}
-        if self._file is not None:
-            self._file.store({"configTable": changed})
+        await write_whole(self._file, {"configTable": changed})
         self._table = changed

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rocketmq_sdk.broker_embedded.namesrv.kv import KeyValueTable
+    from rocketmq_sdk.remoting.channel import Continuation
 
 
 class KeyValueRequests:
@@ -53,10 +54,14 @@ class KeyValueRequests:
             ),
         )
 
-    def put(self, header: headers.PutKVConfigRequestHeader) -> Command:
+    def put(self, header: headers.PutKVConfigRequestHeader) -> Continuation:
         """PUT_KV_CONFIG (100)."""
-        self._kv.put(header.namespace, header.key, header.value)
-        return Command.response()
+
+        async def answer() -> Command:
+            await self._kv.put(header.namespace, header.key, header.value)
+            return Command.response()
+
+        return answer
 
     def get(self, header: headers.GetKVConfigRequestHeader) -> Command:
         """GET_KV_CONFIG (101)."""
@@ -68,10 +73,14 @@ class KeyValueRequests:
             )
         return Command.response(0, headers.GetKVConfigResponseHeader(value=value))
 
-    def delete(self, header: headers.DeleteKVConfigRequestHeader) -> Command:
+    def delete(self, header: headers.DeleteKVConfigRequestHeader) -> Continuation:
         """DELETE_KV_CONFIG (102)."""
-        self._kv.delete(header.namespace, header.key)
-        return Command.response()
+
+        async def answer() -> Command:
+            await self._kv.delete(header.namespace, header.key)
+            return Command.response()
+
+        return answer
 
     def namespace(self, header: headers.GetKVListByNamespaceRequestHeader) -> Command:
         """GET_KVLIST_BY_NAMESPACE (219)."""

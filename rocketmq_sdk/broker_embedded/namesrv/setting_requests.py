@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rocketmq_sdk.broker_embedded.namesrv.config import LiveNamesrvConfig
-    from rocketmq_sdk.remoting.channel import Channel
+    from rocketmq_sdk.remoting.channel import Channel, Continuation
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +42,14 @@ class SettingRequests:
             Request(RequestCode.GET_NAMESRV_CONFIG, self.get),
         )
 
-    def update(self, _channel: Channel, command: Command) -> Command:
+    def update(self, _channel: Channel, command: Command) -> Continuation:
         """UPDATE_NAMESRV_CONFIG (318): all settings of the text or none.
 
         Warnings go to the log.
         """
+        return lambda: self._update(command)
+
+    async def _update(self, command: Command) -> Command:
         try:
             texts = read_properties(command.body.decode())
             if not texts:
@@ -56,7 +59,7 @@ class SettingRequests:
                     ResponseCode.NO_PERMISSION,
                     f"Can not update config in black list: {', '.join(sorted(listed))}",
                 )
-            warnings = self._config.update(texts)
+            warnings = await self._config.update(texts)
         except (ConfigurationError, StoreError, UnicodeDecodeError) as error:
             return refuse(ResponseCode.SYSTEM_ERROR, str(error))
         for warning in warnings:

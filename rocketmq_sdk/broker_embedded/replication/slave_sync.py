@@ -216,7 +216,7 @@ class SlaveSync:
         body = (
             await calls.ask(self._caller, address, RequestCode.GET_ALL_MESSAGE_REQUEST_MODE)
         ).body
-        self._members.modes.take_over(MessageRequestModeSerializeWrapper.decode(body))
+        await self._members.modes.take_over(MessageRequestModeSerializeWrapper.decode(body))
 
     async def _timer_metrics(self, address: str) -> None:
         body = (await calls.ask(self._caller, address, RequestCode.GET_TIMER_METRICS)).body

@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, Protocol
 
+import trio
+
 from rocketmq_sdk.errors import ConfigurationError, StoreCorruptError, StoreError
 from rocketmq_sdk.validators import no_such_setting
 
@@ -28,10 +30,11 @@ _STARTED_WITH: Final = "startedWith"
 class KeepsChanges(Protocol):
     """Keeps changed settings for the next start."""
 
-    def keep(self, changed: Mapping[str, str]) -> None:
+    async def keep(self, changed: Mapping[str, str]) -> None:
         """Keep texts under Apache's names; it is done when this returns.
 
-        Raises `StoreError` when they cannot be written; what was kept before still is.
+        Cancellation does not interrupt it. Raises `StoreError` when they cannot be
+        written; what was kept before still is.
         """
         ...
 
@@ -47,6 +50,10 @@ class JsonFile(Protocol):
 
     def store(self, value: object) -> None:
         """Write the value durably. Raises `StoreError`."""
+        ...
+
+    async def save_briefly(self, value: object) -> None:
+        """`store` a value that nothing changes any more, beside the loop."""
         ...
 
 
@@ -89,12 +96,12 @@ class RecordedChanges:
             )
         if len(self._entries) < len(entries):
             try:
-                self._write(self._entries)
+                self._file.store(_encode(self._entries))
             except StoreError as error:
                 logger.warning("what is dropped stays in the record for now: %s", error)
         return {name: text for name, (text, _) in self._entries.items()}
 
-    def keep(self, changed: Mapping[str, str]) -> None:
+    async def keep(self, changed: Mapping[str, str]) -> None:
         """Note changed settings. Raises `StoreError`; nothing is changed then."""
         entries = dict(self._entries)
         for name, text in changed.items():
@@ -104,18 +111,18 @@ class RecordedChanges:
             else:
                 entries[name] = (text, started)
         if entries != self._entries:
-            self._write(entries)
+            with trio.CancelScope(shield=True):
+                await self._file.save_briefly(_encode(entries))
+            self._entries = entries
 
-    def _write(self, entries: dict[str, tuple[str, str | None]]) -> None:
-        self._file.store(
-            {
-                _CHANGES: {
-                    name: {_NOW: text, _STARTED_WITH: started}
-                    for name, (text, started) in sorted(entries.items())
-                }
-            }
-        )
-        self._entries = entries
+
+def _encode(entries: Mapping[str, tuple[str, str | None]]) -> dict[str, object]:
+    return {
+        _CHANGES: {
+            name: {_NOW: text, _STARTED_WITH: started}
+            for name, (text, started) in sorted(entries.items())
+        }
+    }
 
 
 def check_known(texts: Mapping[str, str], known: Set[str], owner: str = "the broker") -> None:

@@ -28,6 +28,7 @@ from rocketmq_sdk.broker_embedded.settings.changes import check_kept, check_know
 from rocketmq_sdk.broker_embedded.settings.known_settings import REFUSALS, WITHOUT_EFFECT
 from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties, write_properties
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+from rocketmq_sdk.broker_embedded.store.files.briefly import Turns
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.delay_levels import parse_delay_levels
 from rocketmq_sdk.model.route import split_address
@@ -429,10 +430,11 @@ class LiveConfig:
     Callbacks in `on_change` are called with the old and the new settings.
     """
 
-    __slots__ = ("current", "data_version", "keeper", "on_change")
+    __slots__ = ("_turns", "current", "data_version", "keeper", "on_change")
 
     def __init__(self, config: BrokerConfig) -> None:
         self.current = config
+        self._turns = Turns()
         self.data_version = DataVersion()
         self.keeper: KeepsChanges | None = None
         """Keeps changes for the next start; None: they are gone then."""
@@ -441,23 +443,32 @@ class LiveConfig:
     def update(self, texts: Mapping[str, str], now_ms: int) -> list[str]:
         """Change settings under Apache's names, all or none, and tell the warnings.
 
-        They are kept for the next start before they are in force. Raises
-        `ConfigurationError` for a name that does not exist, for a bad value, for what
-        is refused, and for a change of what is read only at the start, the store's
-        settings but `maxMessageSize` and those of retention among it; `StoreError` when
-        they cannot be kept.
+        For this life only. Raises `ConfigurationError` for a name that does not exist,
+        for a bad value, for what is refused, and for a change of what is read only at
+        the start, the store's settings but `maxMessageSize` and those of retention
+        among it.
         """
         before = self.current
         check_known(texts, before.known_names())
         changed, warnings = self._changed(texts)
-        if self.keeper is not None:
-            old, new = before.export(), changed.export()
-            self.keeper.keep({name: new[name] for name in texts if old.get(name) != new[name]})
         self.current = changed
         self.data_version = self.data_version.next(now_ms)
         for listener in self.on_change:
             listener(before, self.current)
         return warnings
+
+    async def update_and_keep(self, texts: Mapping[str, str], now_ms: int) -> list[str]:
+        """`update`, and keep the changes for the next start before they are in force.
+
+        Raises `StoreError` when they cannot be kept; nothing is changed then.
+        """
+        async with self._turns:
+            check_known(texts, self.current.known_names())
+            if self.keeper is not None:
+                old, new = self.current.export(), self._changed(texts)[0].export()
+                changed = {name: new[name] for name in texts if old.get(name) != new[name]}
+                await self.keeper.keep(changed)
+            return self.update(texts, now_ms)
 
     def take_over(self, texts: Mapping[str, str]) -> None:
         """Put changes of an earlier life in force, before anything listens.

@@ -14,7 +14,10 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from rocketmq_sdk.broker_embedded.settings.properties_file import change_properties
+from rocketmq_sdk.broker_embedded.store.files.briefly import run_briefly
 from rocketmq_sdk.errors import ConfigurationError, StoreError
 
 if TYPE_CHECKING:
@@ -44,12 +47,17 @@ class SettingsFile:
                 f"{self.path} is not UTF-8 text: {error.reason} at byte {error.start}"
             ) from error
 
-    def keep(self, changed: Mapping[str, str]) -> None:
+    async def keep(self, changed: Mapping[str, str]) -> None:
         """Write changed settings into the file; it is synced when this returns.
 
-        The file is read again first, so that what was edited meanwhile stays. Raises
-        `StoreError`; the file is then as it was.
+        The file is read again first, so that what was edited meanwhile stays.
+        Cancellation does not interrupt it. Raises `StoreError`; the file is then as it
+        was.
         """
+        with trio.CancelScope(shield=True):
+            await run_briefly(trio.to_thread.run_sync, lambda: self._keep(changed))
+
+    def _keep(self, changed: Mapping[str, str]) -> None:
         try:
             before = self.read()
             after = change_properties(before, changed)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+import trio
+
 
 class TableFile(Protocol):
     """A file that holds one JSON value: `store.config_file.ConfigFile` is one."""
@@ -24,3 +26,17 @@ class DiskFile(TableFile, Protocol):
     async def save_briefly(self, value: object) -> None:
         """`store` a value that nothing changes any more, beside the loop."""
         ...
+
+
+async def write_whole(file: TableFile | None, content: object) -> None:
+    """Write a table that nothing changes any more, beside the loop where there is a
+    disk.
+
+    Cancellation waits for the end of it, so that its caller can take over what is
+    written. Raises `StoreError`.
+    """
+    if isinstance(file, DiskFile):
+        with trio.CancelScope(shield=True):
+            await file.save_briefly(content)
+    elif file is not None:
+        file.store(content)

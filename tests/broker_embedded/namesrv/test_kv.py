@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+import trio
 
 from rocketmq_sdk.broker_embedded.namesrv.kv import KeyValueTable
+from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.errors import StoreCorruptError, StoreError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class File:
@@ -24,13 +32,13 @@ class File:
         self.content = value
 
 
-def test_texts_survive_in_the_file() -> None:
+async def test_texts_survive_in_the_file() -> None:
     file = File()
     table = KeyValueTable(file)
-    table.put("n", "a", "1")
-    table.put("n", "b", "2")
-    table.delete("n", "a")
-    table.delete("never used", "a")
+    await table.put("n", "a", "1")
+    await table.put("n", "b", "2")
+    await table.delete("n", "a")
+    await table.delete("never used", "a")
     again = KeyValueTable(file)
     assert again.get("n", "a") is None
     assert again.get("n", "b") == "2"
@@ -38,19 +46,39 @@ def test_texts_survive_in_the_file() -> None:
     assert again.namespace("never used") is None
 
 
-def test_a_change_that_can_not_be_written_has_not_happened() -> None:
+async def test_a_change_that_can_not_be_written_has_not_happened() -> None:
     file = File()
     table = KeyValueTable(file)
-    table.put("n", "a", "1")
+    await table.put("n", "a", "1")
     file.full = True
     with pytest.raises(StoreError):
-        table.put("n", "a", "2")
+        await table.put("n", "a", "2")
     with pytest.raises(StoreError):
-        table.put("m", "a", "2")
+        await table.put("m", "a", "2")
     with pytest.raises(StoreError):
-        table.delete("n", "a")
+        await table.delete("n", "a")
     assert table.namespace("n") == {"a": "1"}
     assert table.namespace("m") is None
+
+
+async def test_changes_beside_the_loop_come_one_after_the_other(tmp_path: Path) -> None:
+    """Others are served meanwhile; a caller that is cancelled leaves table and file
+    alike.
+    """
+    files = OsFileSystem(tmp_path)
+    table = KeyValueTable(ConfigFile(files, "kvConfig.json"))
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(table.put, "n", f"k{number}", "v")
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(table.put, "n", "cancelled", "v")
+            await trio.lowlevel.checkpoint()
+            assert table.get("n", "cancelled") is None
+            scope.cancel()
+    again = KeyValueTable(ConfigFile(files, "kvConfig.json"))
+    assert again.namespace("n") == table.namespace("n")
+    assert len(again.namespace("n") or {}) == 21
 
 
 @pytest.mark.parametrize("content", [{"configTable": []}, {"configTable": {"n": []}}, []])

@@ -34,7 +34,7 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers import registration as headers
 from rocketmq_sdk.protocol.headers import routes as route_headers
 from rocketmq_sdk.protocol.headers.routes import GetRouteInfoRequestHeader
-from support.administration import FakeChannel, FixedClock, TableInMemory
+from support.administration import FakeChannel, FixedClock, TableInMemory, at_once
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -51,6 +51,8 @@ def ask(
 ) -> Command:
     request = Command.request(code, header, body=body)  # type: ignore[arg-type]
     answer = namesrv.handler(channel or FakeChannel(), request)
+    if callable(answer):
+        answer = at_once(answer)
     assert isinstance(answer, Command)
     return answer
 

@@ -173,7 +173,7 @@ async def test_without_force_only_a_change_registers_again(
 
 async def test_order_configuration_comes_back(autojump_clock: trio.testing.MockClock) -> None:
     elsewhere = Elsewhere("a:1")
-    elsewhere.namesrvs["a:1"].kv.put("ORDER_TOPIC_CONFIG", "TBW102", "broker-a:8")
+    await elsewhere.namesrvs["a:1"].kv.put("ORDER_TOPIC_CONFIG", "TBW102", "broker-a:8")
     broker = Broker(elsewhere)
     with trio.fail_after(300):
         async with broker.running():

@@ -135,7 +135,7 @@ async def test_a_slave_takes_over_modes_and_a_master_that_does_not_know_them_is_
     None
 ):
     async with open_pair() as (master, slave):
-        master.parts.members.modes.set(
+        await master.parts.members.modes.set(
             SetMessageRequestModeRequestBody("orders", "readers", MessageRequestMode.POP, 2)
         )
         sync = slave.parts.replication.sync

@@ -11,13 +11,13 @@ is an error.
 from __future__ import annotations
 
 import logging
-import threading
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
+from rocketmq_sdk.broker_embedded.store.files.briefly import run_briefly
 from rocketmq_sdk.broker_embedded.store.files.reserve import write_small
-from rocketmq_sdk.errors import FieldError, RemoteProtocolError, StoreCorruptError, StoreError
+from rocketmq_sdk.errors import FieldError, RemoteProtocolError, StoreCorruptError
 from rocketmq_sdk.protocol.json.dialect import decode_json, encode_pretty
 from rocketmq_sdk.protocol.text import encode_text
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 DIRECTORY: Final = "config"
-_TURN: Final = 0.0005
 _B = TypeVar("_B", bound="Body")
 
 
@@ -133,33 +132,9 @@ class ConfigFile:
             )
 
     async def save_briefly(self, value: object) -> None:
-        """`save` of a value that nothing changes any more and somebody waits for.
-
-        The loop has its turn each half of a millisecond, and is never idle meanwhile: a
-        clock that jumps when everybody waits stands still.
-        """
-        written = threading.Event()
-        problems: list[StoreError] = []
-
-        def replace() -> None:
-            try:
-                self._replace(self._made(value))
-            except StoreError as error:
-                problems.append(error)
-            finally:
-                written.set()
-
-        async def take_turns() -> None:
-            while True:
-                written.wait(_TURN)
-                await trio.lowlevel.checkpoint()
-
-        async with self._lock, trio.open_nursery() as nursery:
-            nursery.start_soon(take_turns)
-            await self._files.run(replace)
-            nursery.cancel_scope.cancel()
-        if problems:
-            raise problems[0]
+        """`save` of a value that nothing changes any more and somebody waits for."""
+        async with self._lock:
+            await run_briefly(self._files.run, lambda: self._replace(self._made(value)))
 
     def _made(self, value: object) -> bytes:
         return self._encode(value() if callable(value) else value)
