@@ -6,9 +6,10 @@ of the entry before it in the same slot. A slot holds the number of its newest e
 Numbers begin at 1.
 
 Slots of the file that is written to are kept in memory in the machine's byte order (a
-table that takes only the memory that is touched), new entries as bytes; `write_out`
-hands the entries over first, then the pages of slots that changed, then the header.
-Files are sparse.
+table that takes only the memory that is touched), new entries as bytes. Entries are
+handed over when many have gathered, one behind the other. The slots that they change
+lie all over the file: their pages and the header are written by `write_out` only, when
+the file is full or everything has to become durable. Files are sparse.
 """
 
 from __future__ import annotations
@@ -268,9 +269,8 @@ class IndexFile:
             self.used_slots,
             self.count,
         )
-        entries = bytes(self._tail)
-        if entries:
-            self.file.pwrite(entries, self._entries_at + self._tail_start * ENTRY_SIZE)
+        if self._tail:
+            self.write_entries()
             yield
         dirty = self._dirty_pages
         page = dirty.find(1)
@@ -282,9 +282,17 @@ class IndexFile:
             yield
             page = dirty.find(1, end)
         self.file.pwrite(header, 0)
-        del self._tail[: len(entries)]
-        self._tail_start += len(entries) // ENTRY_SIZE
         self.changed = bool(self._tail)
+
+    def write_entries(self) -> None:
+        """Write out the entries alone; no header tells of them yet.
+
+        Raises `StoreError`; a later call tries again.
+        """
+        entries = bytes(self._tail)
+        self.file.pwrite(entries, self._entries_at + self._tail_start * ENTRY_SIZE)
+        self._tail = bytearray()
+        self._tail_start += len(entries) // ENTRY_SIZE
 
     def _write_slots(self, low: int, high: int) -> None:
         assert self._heads is not None

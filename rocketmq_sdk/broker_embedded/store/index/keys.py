@@ -133,19 +133,14 @@ class KeyHasher:
                 found += values
                 at += [position] * len(values)
                 continue
-            # As in `_hash_unique`.
-            start = raw[_UNIQ_KEY_AT : end - _COUNTER]
+            # As in `_hash_unique`, in two steps: most keys differ from the one before
+            # in their last two characters.
+            start = raw[_UNIQ_KEY_AT : end - 2]
             if start != stem:
                 self._hash_unique(topic, raw[_UNIQ_KEY_AT:end].decode())
-                stem, stem_hash = start, self._stem_hash
-            value = (
-                stem_hash
-                + raw[end - 4] * 29791
-                + raw[end - 3] * 961
-                + raw[end - 2] * 31
-                + raw[end - 1]
-                & _MASK
-            )
+                stem = start
+                stem_hash = self._stem_hash + raw[end - 4] * 29791 + raw[end - 3] * 961
+            value = stem_hash + raw[end - 2] * 31 + raw[end - 1] & _MASK
             found.append(
                 value if value < _SMALLEST else 0 if value == _SMALLEST else _MASK + 1 - value
             )

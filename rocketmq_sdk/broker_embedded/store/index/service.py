@@ -396,16 +396,19 @@ class IndexService:
     # --- writing
 
     async def flush(self, *, thorough: bool) -> None:
-        """Index what is noted and write out when much has gathered.
+        """Index what is noted and write out entries when many have gathered.
 
         With `thorough`, writes and syncs everything. Raises `StoreError`.
         """
         await self.drain_in_slices()
         async with self._building:
             for file in list(self._unsynced):
-                if file.changed and (thorough or file.unwritten_bytes >= _WRITE_AT_BYTES):
+                if thorough and file.changed:
                     for _ in file.writing():
                         await trio.lowlevel.checkpoint()
+                elif file.unwritten_bytes >= _WRITE_AT_BYTES:
+                    file.write_entries()
+                    await trio.lowlevel.checkpoint()
         if self._sync_failure is not None:
             raise self._sync_failure
         if thorough:

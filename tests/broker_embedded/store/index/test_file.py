@@ -1,0 +1,72 @@
+"""One file of the key index: what is written when."""
+
+from __future__ import annotations
+
+from random import Random
+
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.index.file import IndexFile, file_size
+
+SLOTS, CAPACITY = 3000, 2000
+PATH = "index/20260101000000000"
+
+
+def entries(seed: int, number: int) -> tuple[list[int], list[int]]:
+    """Hashes, many of them alike, with the positions of their records."""
+    random = Random(seed)
+    hashes = [random.choice((7, random.randrange(1 << 31))) for _ in range(number)]
+    return hashes, [1000 * seed + index for index in range(number)]
+
+
+def content(files: MemoryFileSystem) -> bytes:
+    return files.open(PATH).pread(file_size(SLOTS, CAPACITY), 0)
+
+
+def filled(*, together: bool, between: bool) -> MemoryFileSystem:
+    """A file of some entries, added one by one or together, with or without writing
+    entries out in between.
+    """
+    files = MemoryFileSystem()
+    file = IndexFile.create(files, PATH, SLOTS, CAPACITY, None)
+    file.put([1], 5, 1_700_000_000_000)
+    for seed in range(1, 6):
+        hashes, positions = entries(seed, 60)
+        now = 1_700_000_000_000 + seed * 1500
+        if together:
+            assert file.put_all(hashes, positions, now)
+        else:
+            for value, position in zip(hashes, positions, strict=True):
+                assert file.put([value], position, now) == 1
+        if between:
+            file.write_entries()
+            assert not file.unwritten_bytes
+            assert file.changed
+    file.write_out()
+    assert not file.changed
+    return files
+
+
+def test_entries_added_together_or_written_early_make_the_same_file() -> None:
+    expected = content(filled(together=False, between=False))
+    for together, between in ((True, False), (False, True), (True, True)):
+        assert content(filled(together=together, between=between)) == expected
+
+
+def test_entries_that_were_written_alone_are_found_and_no_header_tells_of_them() -> None:
+    files = MemoryFileSystem()
+    file = IndexFile.create(files, PATH, SLOTS, CAPACITY, None)
+    file.put([1], 5, 1_700_000_000_000)
+    file.write_out()
+    hashes, positions = entries(1, 60)
+    assert file.put_all(hashes, positions, 1_700_000_001_000)
+    file.write_entries()
+    found: list[int] = []
+    for _ in file.select(7, 1000, 0, 1 << 50, found):
+        pass
+    assert (
+        found
+        == [position for value, position in zip(hashes, positions, strict=True) if value == 7][::-1]
+    )
+    again = IndexFile(files.open(PATH), file.name, SLOTS, CAPACITY)
+    again.load()
+    assert (again.count, again.end_offset) == (2, 5)
