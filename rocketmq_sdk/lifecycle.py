@@ -54,11 +54,10 @@ class RunsOnce(ABC):
     async def __aenter__(self) -> Self:
         if not trio.lowlevel.in_trio_task():
             raise WrongRunError(
-                f"{type(self).__name__} runs on trio, and this is not a trio task. Enter it in an "
-                "async function that trio.run has started. Beside asyncio or in threads, give trio "
-                "a thread of its own: threading.Thread(target=trio.run, args=(main,)). Keep "
-                "trio.lowlevel.current_trio_token() of that run, and call into it with "
-                "trio.from_thread.run(function, trio_token=token)"
+                f"rocketmq_sdk.{type(self).__name__} runs on trio, and this is not a trio task. "
+                f"In asyncio use rocketmq_sdk.aio.{type(self).__name__}, in plain threads "
+                f"rocketmq_sdk.sync.{type(self).__name__}: they have the same methods. On trio, "
+                "enter it in an async function that trio.run has started"
             )
         if self._life is not None:
             raise ClosedError(self._second_time)

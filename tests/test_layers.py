@@ -30,6 +30,7 @@ LAYERS = {
     "6p": ("producer", "0a 0b 1 2 3 4 5a"),
     "6c": ("consumer", "0a 0b 1 2 3 4 5a"),
     "6a": ("admin", "0a 0b 1 2 3 4 5a"),
+    "7d": ("aio", "0a 0b 1 2 3 4 5a 5b 6p 6c 6a"),
     "7": ("cli spark __main__", "0a 0b 1 2 3 4 5a 5b 6p 6c 6a"),
     "8": ("testing", "0a 0b 1 2 3 4 5a 5b 6p 6c 6a"),
     "9": ("pytest_plugin", "0a 0b 1 2 3 4 5a 5b 6p 6c 6a 8"),
@@ -77,6 +78,14 @@ ROOMS = {
         ["messages"],
         ["dead_letters"],
         ["client"],
+    ],
+    "aio": [
+        ["guest"],
+        ["run"],
+        ["callbacks", "handles"],
+        ["life"],
+        ["arguments", "polling"],
+        ["faces"],
     ],
     "spark": [
         ["plan", "schema"],

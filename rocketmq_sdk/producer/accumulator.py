@@ -169,8 +169,20 @@ class AccumulatedHandle:
         try:
             return await self.wait()
         except trio.Cancelled:
-            self._batch.owner.withdraw(self._batch, self._index)
+            self.abandon()
             raise
+
+    def call_when_done(self, callback: Callable[[], None]) -> None:
+        """As `SendHandle.call_when_done`."""
+        self._batch.handle.call_when_done(callback)
+
+    def do_not_call(self, callback: Callable[[], None]) -> None:
+        """Take a callback back."""
+        self._batch.handle.do_not_call(callback)
+
+    def abandon(self) -> None:
+        """Take the message back; it is not sent then, unless its batch has left."""
+        self._batch.owner.withdraw(self._batch, self._index)
 
     async def settled(self) -> None:
         """Wait until the message is finished, however."""

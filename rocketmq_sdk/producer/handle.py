@@ -128,7 +128,7 @@ class SendHandle:
         self.done = False
         self.result: SendResult | None = None
         self.error: Exception | None = None
-        self._waiters: list[trio.lowlevel.Task] | None = None
+        self._waiters: list[trio.lowlevel.Task | Callable[[], None]] | None = None
         self._settled: trio.Event | None = None
 
     def aim(
@@ -185,7 +185,7 @@ class SendHandle:
         if self.done:
             await trio.lowlevel.checkpoint()
         else:
-            await self._park(self._give_up)
+            await self._park(lambda _task: self._give_up())
         return self.outcome()
 
     async def settled(self) -> None:
@@ -208,6 +208,26 @@ class SendHandle:
             return self.result
         raise self.error or ClosedError("the message is not finished")
 
+    def call_when_done(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the message is finished; it counts as a waiter.
+
+        For doors, whose users wait outside of trio. The message must be under way.
+        """
+        if self._waiters is None:
+            self._waiters = [callback]
+        else:
+            self._waiters.append(callback)
+
+    def do_not_call(self, callback: Callable[[], None]) -> None:
+        """Take a callback back."""
+        if self._waiters is not None and callback in self._waiters:
+            self._waiters.remove(callback)
+
+    def abandon(self) -> None:
+        """Give the message up, as when the only waiter of it is cancelled."""
+        if not self.done:
+            self._give_up()
+
     async def _park(self, leave: Callable[[trio.lowlevel.Task], None]) -> None:
         task = trio.lowlevel.current_task()
         if self._waiters is None:
@@ -225,7 +245,7 @@ class SendHandle:
         if self._waiters is not None:
             self._waiters.remove(task)
 
-    def _give_up(self, _task: trio.lowlevel.Task) -> None:
+    def _give_up(self) -> None:
         self._waiters = None
         self.observed = True
         self._owner.abandoned(self)
@@ -240,8 +260,11 @@ class SendHandle:
         if waiters:
             self._waiters = None
             self.observed = True
-            for task in waiters:
-                trio.lowlevel.reschedule(task)
+            for waiter in waiters:
+                if callable(waiter):
+                    waiter()
+                else:
+                    trio.lowlevel.reschedule(waiter)
 
     def __repr__(self) -> str:
         state = "under way" if not self.done else repr(self.result or self.error)

@@ -102,6 +102,33 @@ class Producer(SendEngine):
             handle = await self._enter(message, queue, selector, key, timeout, seconds)
         return await handle.wait_or_abandon()
 
+    def begin(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        key: object,
+        timeout: float | timedelta | None,
+    ) -> SendHandle | AccumulatedHandle | None:
+        """Start a `send` that has nothing to wait for; None for one that has.
+
+        For doors, whose users wait outside of trio.
+        """
+        try:
+            size = len(message.body)
+        except AttributeError:
+            raise _no_message(message) from None
+        if size >= COMPRESS_IN_THREAD or self._types is not None or self._under_way.is_full(size):
+            return None
+        if (
+            self._accumulator is not None
+            and (queue, selector, key, timeout) == _UNAIMED
+            and self._accumulator.takes(message)
+        ):
+            return self._accumulate(message)
+        seconds = self._timeout if timeout is None else to_seconds(timeout)
+        return self._start(message, queue, selector, key, seconds)
+
     async def _enter(
         self,
         message: Message,

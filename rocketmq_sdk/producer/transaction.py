@@ -171,6 +171,12 @@ def _check_checker(checker: object) -> None:
         )
 
 
+def checked_checker(checker: Checker) -> Checker:
+    """A checker that surely is no plain function. Raises `ConfigurationError`."""
+    _check_checker(checker)
+    return checker
+
+
 def _as_state(answer: object) -> TransactionState:
     if isinstance(answer, TransactionState):
         return answer

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.config import NamesrvSource
     from rocketmq_sdk.client.queries import MessageQueries
     from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.consumer.lite_pull.poll_service import PollService
     from rocketmq_sdk.consumer.statistics import ConsumerStatistics
     from rocketmq_sdk.model.queue import MessageQueue
 
@@ -148,12 +149,23 @@ class LitePullConsumer(QueueQueries, RunsOnce):
         order of each. Cancelling it loses nothing. Raises `ClosedError` outside of the
         block.
         """
+        most, seconds = self.poll_limits(timeout, max_messages)
+        return await self._member.service.poll(most, trio.current_time() + seconds)
+
+    def poll_limits(
+        self, timeout: float | timedelta | None, max_messages: int | None
+    ) -> tuple[int, float]:
+        """How many messages a poll takes at most, and how many seconds it waits."""
         self._check_running()
         most = self.config.pull_batch_size if max_messages is None else max_messages
         if most < 1:
             raise ConfigurationError(f"max_messages is {max_messages!r}; it must be at least 1")
-        seconds = self.config.poll_timeout if timeout is None else to_seconds(timeout)
-        return await self._member.service.poll(most, trio.current_time() + seconds)
+        return most, self.config.poll_timeout if timeout is None else to_seconds(timeout)
+
+    @property
+    def poll_service(self) -> PollService:
+        """Who hands out messages, also to doors, whose users wait outside of trio."""
+        return self._member.service
 
     def done(self, *messages: ReceivedMessage) -> None:
         """Say that polled messages are done, for a consumer with `auto_done` off.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -31,6 +31,17 @@ _STREAK: Final = 32
 _Portion = tuple[PrefetchedQueue, int]
 
 
+class Poller(Protocol):
+    """Somebody who polls from outside of trio: a task of another loop, or a thread."""
+
+    def ended(self) -> bool:
+        """Whether it will not poll again."""
+        ...
+
+
+Who = trio.lowlevel.Task | Poller
+
+
 class PollService:
     """The line of queues with prefetched messages.
 
@@ -45,7 +56,7 @@ class PollService:
         self._next_poll_is_done = config.auto_commit and config.auto_done
         self._each_told = not config.auto_done
         self._line: deque[PrefetchedQueue] = deque()
-        self._polled: dict[trio.lowlevel.Task, list[_Portion]] = {}
+        self._polled: dict[Who, list[_Portion]] = {}
         self._untold: dict[int, tuple[ReceivedMessage, PrefetchedQueue]] = {}
         # By identity; the message is kept, so no other one gets its identity.
         self._arrived = trio.Event()
@@ -121,24 +132,38 @@ class PollService:
             _finish(portions)
         self._polled.clear()
 
-    async def poll(self, most: int, deadline: float) -> list[ReceivedMessage]:
+    async def poll(
+        self, most: int, deadline: float, poller: Poller | None = None
+    ) -> list[ReceivedMessage]:
         """Up to `most` messages; waits for the first, and returns none at the deadline.
 
-        If so configured, messages that this task polled before count as done from here
-        on. Nothing is taken when it is cancelled.
+        If so configured, messages that this task, or whoever polls through a door,
+        polled before count as done from here on. Nothing is taken when it is cancelled.
         """
+        who = poller or trio.lowlevel.current_task()
+        if self._polled:
+            self.polls_again(who)
+        if self.gives_way() or not self._line or self.closed:
+            await self.arrived(deadline)
+        return self.take(most, who)
+
+    def polls_again(self, poller: Who) -> None:
+        """What somebody has polled before counts as done, if so configured."""
         if self._next_poll_is_done and self._polled:
-            _finish(self._polled.pop(trio.lowlevel.current_task(), ()))
+            _finish(self._polled.pop(poller, ()))
             if self._polled and not self._warned:
                 self._look_for_ended_tasks()
-        if self._streak >= _STREAK or not self._line or self.closed:
-            self._streak = 0
-            await self._wait(deadline)
-        return self._take(most)
+
+    def gives_way(self) -> bool:
+        """Whether other tasks should run now, before more is taken."""
+        if self._streak < _STREAK:
+            return False
+        self._streak = 0
+        return True
 
     def _look_for_ended_tasks(self) -> None:
-        for task, portions in self._polled.items():
-            if task.coro.cr_frame is None:
+        for poller, portions in self._polled.items():
+            if _has_ended(poller):
                 self._warned = True
                 logger.warning(
                     "a task that polled has ended without another poll, so %r is not committed "
@@ -149,7 +174,8 @@ class PollService:
                 )
                 return
 
-    async def _wait(self, deadline: float) -> None:
+    async def arrived(self, deadline: float) -> None:
+        """Wait until there are messages, or for the deadline. Raises `ClosedError`."""
         await trio.lowlevel.checkpoint()
         while not self._line and not self.closed:
             if self._arrived.is_set():
@@ -161,12 +187,15 @@ class PollService:
         if self.closed:
             raise ClosedError("the consumer is closed")
 
-    def _take(self, most: int) -> list[ReceivedMessage]:
+    def take(self, most: int, poller: Who) -> list[ReceivedMessage]:
+        """Up to `most` of the messages that are there. Raises `ClosedError`."""
+        if self.closed:
+            raise ClosedError("the consumer is closed")
         line = self._line
         messages: list[ReceivedMessage] = []
         while line and len(messages) < most:
             process_queue = line.popleft()
-            messages += (found := self._portion(process_queue, most - len(messages)))
+            messages += (found := self._portion(process_queue, most - len(messages), poller))
             counters = process_queue.counters
             assert counters is not None
             counters.consumed += len(found)
@@ -179,7 +208,9 @@ class PollService:
             self._trace.polled(messages)
         return messages
 
-    def _portion(self, process_queue: PrefetchedQueue, most: int) -> list[ReceivedMessage]:
+    def _portion(
+        self, process_queue: PrefetchedQueue, most: int, poller: Who
+    ) -> list[ReceivedMessage]:
         if self._each_told:
             [message] = process_queue.hand_out(1)
             self._untold[id(message)] = message, process_queue
@@ -189,9 +220,14 @@ class PollService:
         joined = not self._next_poll_is_done and process_queue.in_flight > 0
         messages = process_queue.hand_out(most, joined=joined)
         if not joined:
-            task = trio.lowlevel.current_task()
-            self._polled.setdefault(task, []).append((process_queue, messages[0].offset))
+            self._polled.setdefault(poller, []).append((process_queue, messages[0].offset))
         return messages
+
+
+def _has_ended(poller: Who) -> bool:
+    if isinstance(poller, trio.lowlevel.Task):
+        return poller.coro.cr_frame is None
+    return poller.ended()
 
 
 def _finish(portions: Iterable[_Portion]) -> None:
