@@ -18,6 +18,7 @@ NAMES = (
     "in_process",
     "loopback",
     "consume",
+    "doors",
     "simple",
     "latency",
     "stages",

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from benchmarks.harness import Report
 
 
-async def _consume(namesrv: str, group: str, count: int, batch: int) -> float:
+async def consume(namesrv: str, group: str, count: int, batch: int) -> float:
+    """Messages per second of a listener that only counts."""
     consumed = 0
     finished = trio.Event()
     first = 0.0
@@ -52,16 +53,22 @@ async def _consume(namesrv: str, group: str, count: int, batch: int) -> float:
         return count / (time.perf_counter() - first)
 
 
-async def _measure(namesrv: str, report: Report, scale: float) -> None:
-    count = int(200_000 * scale) // 100 * 100
+async def backlog(namesrv: str, count: int) -> int:
+    """Store about `count` messages; how many."""
+    count = count // 100 * 100
     async with Producer("bench", namesrv=namesrv) as producer:
         await Admin(client=producer.client).topics.create("backlog", queues=4)
         await batches(producer, "backlog", count, 100)
+    return count
+
+
+async def _measure(namesrv: str, report: Report, scale: float) -> None:
+    count = await backlog(namesrv, int(200_000 * scale))
     report.add(
-        "consume a backlog, one message at a time", "/s", await _consume(namesrv, "one", count, 1)
+        "consume a backlog, one message at a time", "/s", await consume(namesrv, "one", count, 1)
     )
     report.add(
-        "consume a backlog, batch listener of 32", "/s", await _consume(namesrv, "many", count, 32)
+        "consume a backlog, batch listener of 32", "/s", await consume(namesrv, "many", count, 32)
     )
 
 

@@ -55,9 +55,8 @@ class RunsOnce(ABC):
         if not trio.lowlevel.in_trio_task():
             raise WrongRunError(
                 f"rocketmq_sdk.{type(self).__name__} runs on trio, and this is not a trio task. "
-                f"In asyncio use rocketmq_sdk.aio.{type(self).__name__}, in plain threads "
-                f"rocketmq_sdk.sync.{type(self).__name__}: they have the same methods. On trio, "
-                "enter it in an async function that trio.run has started"
+                f"In asyncio use rocketmq_sdk.aio.{type(self).__name__}, which has the same "
+                "methods. On trio, enter it in an async function that trio.run has started"
             )
         if self._life is not None:
             raise ClosedError(self._second_time)

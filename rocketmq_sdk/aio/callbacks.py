@@ -1,125 +1,98 @@
 """The user's async functions, which trio tasks call and the user's loop runs.
 
-A call costs no task. A few tasks of the loop, made when they are needed, take calls
-from one line and await the user's function directly; one that begins while more wait
-wakes another. So calls that trio hands over in one turn are made in one turn of the
-loop, and a function that waits holds up nobody.
+A call costs no task and no turn of the loop unless it waits. Its first step, up to its
+first real wait, is made at once, inside the calling trio task, as the current task of
+asyncio being a *carrier*: a task of the loop that is kept for this (what
+`asyncio._enter_task` is for, see "Extending" in the documentation of asyncio). If the
+function waits, its carrier carries it on.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import logging
-from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from asyncio.tasks import _enter_task, _leave_task
+from typing import TYPE_CHECKING, Any
 
 import outcome
+import sniffio
 import trio
 
 from rocketmq_sdk.consumer.listener import is_async
 from rocketmq_sdk.errors import RocketMQError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine, Generator
 
     from rocketmq_sdk.consumer.lite_pull.member import AssignmentChange
 
 logger = logging.getLogger("rocketmq_sdk.aio")
-STREAK: Final = 32
-"""Calls after which a task lets the loop make a turn, if the function never waits."""
+_library = sniffio.thread_local
 
 
 class _Job:
-    """One call, and the trio task that waits for it."""
+    """A call that waits for something, and the trio task that waits for the call."""
 
-    __slots__ = ("argument", "carrier", "function", "raise_cancel", "task")
+    __slots__ = ("coroutine", "raise_cancel", "task", "waits_for")
 
-    def __init__(self, function: Callable[[Any], Awaitable[object]], argument: object) -> None:
-        self.function = function
-        self.argument = argument
+    def __init__(self, coroutine: Coroutine[Any, Any, object], waits_for: object) -> None:
+        self.coroutine = coroutine
+        self.waits_for = waits_for
         self.task = trio.lowlevel.current_task()
-        self.carrier: asyncio.Task[None] | None = None
         self.raise_cancel: Callable[[], None] | None = None
 
 
-class LoopCalls:
-    """Makes the calls of one object in the loop in which they come."""
+class _Carrier:
+    """A task of the loop that carries calls on, one at a time."""
 
-    def __init__(self) -> None:
-        self._line: deque[_Job] = deque()
-        self._idle: list[asyncio.Future[None]] = []
-        self._carriers: set[asyncio.Task[None]] = set()
-        self._closed = False
+    __slots__ = ("_owner", "begun", "context", "job", "loop", "task", "waiter")
 
-    async def call(self, function: Callable[[Any], Awaitable[object]], argument: object) -> Any:
-        """Await `function(argument)` in the loop. For trio tasks.
-
-        A cancellation cancels the function, and this ends when the function does.
-        """
-        job = _Job(function, argument)
-        self._line.append(job)
-        self._wake_one()
-
-        def abort(raise_cancel: Callable[[], None]) -> trio.lowlevel.Abort:
-            if job.carrier is None:
-                self._line.remove(job)
-                return trio.lowlevel.Abort.SUCCEEDED
-            if job.carrier.done():  # it was ended with its loop
-                return trio.lowlevel.Abort.SUCCEEDED
-            job.raise_cancel = raise_cancel
-            job.carrier.cancel()
-            return trio.lowlevel.Abort.FAILED
-
-        return await trio.lowlevel.wait_task_rescheduled(abort)
-
-    async def close(self) -> None:
-        """End the tasks. Nobody may call any more."""
-        self._closed = True
-        for waiter in self._idle:
-            if not waiter.done():
-                waiter.set_result(None)
-        if self._carriers:
-            await asyncio.wait(self._carriers)
-
-    def _wake_one(self) -> None:
-        while self._idle:
-            waiter = self._idle.pop()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
-        task = asyncio.get_running_loop().create_task(
-            self._carry(), name="calls of rocketmq_sdk.aio"
+    def __init__(self, owner: LoopCalls, loop: asyncio.AbstractEventLoop) -> None:
+        self._owner = owner
+        self.loop = loop
+        self.job: _Job | None = None
+        self.begun = False
+        self.waiter: asyncio.Future[None] = loop.create_future()
+        self.context = contextvars.copy_context()
+        self.task = loop.create_task(
+            self._carry(), name="a call of rocketmq_sdk.aio", context=self.context
         )
-        self._carriers.add(task)
-        task.add_done_callback(self._carriers.discard)
+
+    def take(self, job: _Job) -> None:
+        """Carry a call on."""
+        self.job = job
+        self.begun = False
+        if not self.waiter.done():
+            self.waiter.set_result(None)
+
+    def cancel(self) -> None:
+        """Cancel the call; one that is not carried yet is cancelled when it is."""
+        if self.begun:
+            self.task.cancel()
 
     async def _carry(self) -> None:
-        loop, line, streak = asyncio.get_running_loop(), self._line, 0
-        carrier = asyncio.current_task()
-        assert carrier is not None
-        while not self._closed:
-            if not line:
-                waiter = loop.create_future()
-                self._idle.append(waiter)
-                await waiter
-                streak = 0
-                continue
-            if streak >= STREAK:
-                await asyncio.sleep(0)
-                streak = 0
-                continue
-            job = line.popleft()
-            if line:
-                self._wake_one()
-            streak += 1
-            job.carrier = carrier
+        while not self._owner.closed:
             try:
-                result: outcome.Outcome[object] = outcome.Value(await job.function(job.argument))
+                await self.waiter
+            except asyncio.CancelledError:
+                if self.job is None:
+                    raise
+                self.task.cancel()  # it hits the call
+            self.waiter = self.loop.create_future()
+            job = self.job
+            if job is None:
+                continue
+            self.begun = True
+            if job.raise_cancel is not None:
+                self.task.cancel()
+            try:
+                result: outcome.Outcome[object] = outcome.Value(await _Rest(job))
             except asyncio.CancelledError as error:
                 if job.raise_cancel is not None:
                     result = outcome.capture(job.raise_cancel)
-                elif carrier.cancelling():
+                elif self.task.cancelling():
                     # The loop ends its tasks. The call has no outcome: whoever made it
                     # is cancelled as well.
                     raise
@@ -128,8 +101,112 @@ class LoopCalls:
             except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - whoever called gets it
                 result = outcome.Error(error)
             if job.raise_cancel is not None:
-                carrier.uncancel()
+                self.task.uncancel()
+            self.job = None
+            self._owner.idle.append(self)
             trio.lowlevel.reschedule(job.task, result)
+
+
+class _Rest:
+    """What is left of a coroutine that waits for something already."""
+
+    __slots__ = ("_job",)
+
+    def __init__(self, job: _Job) -> None:
+        self._job = job
+
+    def __await__(self) -> Generator[Any, Any, object]:
+        coroutine, waits_for = self._job.coroutine, self._job.waits_for
+        step: Callable[[Any], object]
+        argument: Any
+        while True:
+            try:
+                sent = yield waits_for
+            except BaseException as error:  # noqa: BLE001 - it goes where it would have gone
+                step, argument = coroutine.throw, error
+            else:
+                step, argument = coroutine.send, sent
+            try:
+                waits_for = step(argument)
+            except StopIteration as end:
+                return end.value
+
+
+class LoopCalls:
+    """Makes the calls of one object in the loop in which they come."""
+
+    def __init__(self) -> None:
+        self.idle: list[_Carrier] = []
+        self.closed = False
+        self._carriers: set[asyncio.Task[None]] = set()
+
+    async def call(self, function: Callable[[Any], Awaitable[object]], argument: object) -> Any:
+        """Await `function(argument)` in the loop. For trio tasks.
+
+        A cancellation cancels the function, and this ends when the function does.
+        """
+        carrier = self._carrier()
+        loop, task = carrier.loop, carrier.task
+        library, _library.name = _library.name, None
+        _enter_task(loop, task)
+        try:
+            coroutine, waits_for = carrier.context.run(_first_step, function, argument)
+        except StopIteration as end:
+            self.idle.append(carrier)
+            return end.value
+        except asyncio.CancelledError as error:
+            self.idle.append(carrier)
+            raise _cancelled(error) from error
+        except BaseException:
+            self.idle.append(carrier)
+            raise
+        finally:
+            _leave_task(loop, task)
+            _library.name = library
+        return await self._carried(carrier, _Job(coroutine, waits_for))
+
+    async def _carried(self, carrier: _Carrier, job: _Job) -> Any:
+        carrier.take(job)
+
+        def abort(raise_cancel: Callable[[], None]) -> trio.lowlevel.Abort:
+            if carrier.task.done():  # it was ended with its loop
+                return trio.lowlevel.Abort.SUCCEEDED
+            job.raise_cancel = raise_cancel
+            carrier.cancel()
+            return trio.lowlevel.Abort.FAILED
+
+        return await trio.lowlevel.wait_task_rescheduled(abort)
+
+    def _carrier(self) -> _Carrier:
+        while self.idle:
+            carrier = self.idle.pop()
+            if not (carrier.task.done() or carrier.task.cancelling()):
+                return carrier
+        carrier = _Carrier(self, asyncio.get_running_loop())
+        self._carriers.add(carrier.task)
+        carrier.task.add_done_callback(self._carriers.discard)
+        return carrier
+
+    async def close(self) -> None:
+        """End the tasks. Nobody may call any more."""
+        self.closed = True
+        for carrier in self.idle:
+            if not carrier.waiter.done():
+                carrier.waiter.set_result(None)
+        if self._carriers:
+            await asyncio.wait(self._carriers)
+
+
+def _first_step(
+    function: Callable[[Any], Awaitable[object]], argument: object
+) -> tuple[Coroutine[Any, Any, object], object]:
+    """Call a function and run it to its first wait.
+
+    Raises `StopIteration` with its result when it has none, and its error.
+    """
+    awaitable = function(argument)
+    coroutine = awaitable if inspect.iscoroutine(awaitable) else _itself(awaitable)
+    return coroutine, coroutine.send(None)
 
 
 def _cancelled(error: asyncio.CancelledError) -> RocketMQError:

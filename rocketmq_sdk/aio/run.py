@@ -16,6 +16,7 @@ import trio
 
 from rocketmq_sdk.aio.guest import Guest
 from rocketmq_sdk.errors import ClosedError, WrongRunError
+from rocketmq_sdk.lifecycle import unwrap_single
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -47,12 +48,8 @@ class Call:
                 self.value = await call()
                 return
             self.error = asyncio.CancelledError()
-        except trio.Cancelled:
-            # Not ours: the run ends.
-            self.error = ClosedError("the event loop shut down during the call")
-            raise
         except BaseException as error:  # noqa: BLE001 - whoever called gets it
-            self.error = error
+            self.error = _told(error)
         finally:
             self.done = True
             wake(self.waiter)
@@ -185,6 +182,19 @@ class LoopRun:
         call = Call()
         self.nursery.start_soon(call.work, function)
         return call
+
+
+def _told(error: BaseException) -> BaseException:
+    """What a caller in asyncio is told; a cancellation that is not its own ends all."""
+    if isinstance(error, BaseExceptionGroup):
+        rest = error.split(trio.Cancelled)[1]
+        if rest is error:
+            return error
+        if rest is not None:
+            return unwrap_single(rest)
+    elif not isinstance(error, trio.Cancelled):
+        return error
+    return ClosedError("it was closed with everything in its event loop")
 
 
 async def _undisturbed(future: asyncio.Future[None]) -> None:

@@ -212,7 +212,9 @@ FACES: Final = (
         entered=True,
         also=(("producer.engine", "SendEngine"),),
         attributes=with_config("ProducerConfig"),
-        left_out=frozenset(["on_reply", "begin", "client"]),
+        left_out=frozenset(
+            ["on_reply", "begin", "client", "on_route_changed", "on_check_transaction"]
+        ),
         public=True,
     ),
     Face(

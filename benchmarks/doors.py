@@ -1,0 +1,133 @@
+"""The doors for asyncio and for threads beside the one for trio, in the same run.
+
+Sends one at a time and many under way, in process and over TCP, and consumption of a
+backlog over TCP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import TYPE_CHECKING
+
+import trio
+
+from benchmarks.consume import backlog, consume
+from benchmarks.harness import Report, percentile
+from benchmarks.sending import BODY, in_flight, one_at_a_time
+from benchmarks.workers import broker_process
+from rocketmq_sdk import ConsumeFrom, EmbeddedBroker, Message, Producer, aio
+
+if TYPE_CHECKING:
+    from rocketmq_sdk import ReceivedMessage
+
+DEPTH = 256
+MEMORY_LIMIT = 2**31
+
+
+def _add(report: Report, door: str, where: str, times: list[float], rate: float) -> None:
+    """The figures of one door; those of trio are what the others are divided by."""
+    one, many = f"{where} send, one at a time, p50", f"{where} send, {DEPTH} in flight"
+    beside = door != "trio"
+    microseconds = percentile(times, 0.5) * 1e6
+    report.add(f"{door}, {one}", "us", microseconds, f"trio, {one}" if beside else None)
+    report.add(f"{door}, {many}", "/s", rate, f"trio, {many}" if beside else None)
+
+
+async def _sends(namesrv: str | None, count: int) -> tuple[list[float], float]:
+    """Sends on trio: to a broker over TCP, else to one in the process."""
+    if namesrv is None:
+        async with (
+            EmbeddedBroker(memory_limit=MEMORY_LIMIT) as broker,
+            Producer("bench", namesrv=broker) as inside,
+        ):
+            return await _measured(inside, count)
+    async with Producer("bench", namesrv=namesrv) as producer:
+        return await _measured(producer, count)
+
+
+async def _measured(producer: Producer, count: int) -> tuple[list[float], float]:
+    await one_at_a_time(producer, "doors", count // 20)
+    times = await one_at_a_time(producer, "doors", count // 5)
+    return times, await in_flight(producer, "doors", count, DEPTH)
+
+
+# --- asyncio
+
+
+async def aio_sends(namesrv: str | None, count: int) -> tuple[list[float], float]:
+    """The same in asyncio."""
+    if namesrv is None:
+        async with (
+            aio.EmbeddedBroker(memory_limit=MEMORY_LIMIT) as broker,
+            aio.Producer("bench", namesrv=broker) as inside,
+        ):
+            return await _aio_measured(inside, count)
+    async with aio.Producer("bench", namesrv=namesrv) as producer:
+        return await _aio_measured(producer, count)
+
+
+async def _aio_measured(producer: aio.Producer, count: int) -> tuple[list[float], float]:
+    await _aio_one_at_a_time(producer, count // 20)
+    times = await _aio_one_at_a_time(producer, count // 5)
+    begin = time.perf_counter()
+    handles: deque[aio.SendHandle] = deque()
+    for _ in range(count):
+        handles.append(producer.submit(Message("doors", BODY)))
+        if len(handles) >= DEPTH:
+            await handles.popleft()
+            while handles and handles[0].done:
+                handles.popleft()
+    for handle in handles:
+        await handle
+    return times, count / (time.perf_counter() - begin)
+
+
+async def _aio_one_at_a_time(producer: aio.Producer, count: int) -> list[float]:
+    times: list[float] = []
+    for _ in range(count):
+        begin = time.perf_counter()
+        await producer.send(Message("doors", BODY))
+        times.append(time.perf_counter() - begin)
+    return times
+
+
+async def aio_consume(namesrv: str, count: int) -> float:
+    """Messages per second of a listener in asyncio that only counts."""
+    consumed, first = 0, 0.0
+    finished = asyncio.Event()
+
+    async def listener(_message: ReceivedMessage) -> None:
+        nonlocal consumed, first
+        if not consumed:
+            first = time.perf_counter()
+        consumed += 1
+        if consumed >= count:
+            finished.set()
+
+    async with aio.PushConsumer(
+        "aio",
+        namesrv=namesrv,
+        subscriptions={"backlog": "*"},
+        listener=listener,
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+    ):
+        async with asyncio.timeout(120):
+            await finished.wait()
+        return count / (time.perf_counter() - first)
+
+
+def run(report: Report, scale: float) -> None:
+    """One round."""
+    count = int(30_000 * scale)
+    _add(report, "trio", "in-process", *trio.run(_sends, None, count))
+    _add(report, "aio", "in-process", *asyncio.run(aio_sends(None, count)))
+    with broker_process() as namesrv:
+        _add(report, "trio", "tcp", *trio.run(_sends, namesrv, count))
+        _add(report, "aio", "tcp", *asyncio.run(aio_sends(namesrv, count)))
+        stored = trio.run(backlog, namesrv, int(100_000 * scale))
+        figure = "consume a backlog, one message at a time"
+        report.add(f"trio, {figure}", "/s", trio.run(consume, namesrv, "trio", stored, 1))
+        rate = asyncio.run(aio_consume(namesrv, stored))
+        report.add(f"aio, {figure}", "/s", rate, f"trio, {figure}")
