@@ -76,6 +76,7 @@ if TYPE_CHECKING:
         TooManyRequestsError,
         TopicNotFoundError,
         WrongRunError,
+        WrongTypeError,
     )
     from rocketmq_sdk.model.enums import (
         BoundaryType,
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import PullResult, SendResult
     from rocketmq_sdk.producer.config import AutoBatch, ProducerConfig
+    from rocketmq_sdk.producer.health import ProducerHealth
     from rocketmq_sdk.producer.queue_selector import (
         RoundRobin,
         select_by_hash,
@@ -147,6 +149,7 @@ _HOME_OF: Final[dict[str, str]] = {
     "PoppedMessage": "rocketmq_sdk.consumer.pop.receipt",
     "Producer": "rocketmq_sdk.aio.faces.producer",
     "ProducerConfig": "rocketmq_sdk.producer.config",
+    "ProducerHealth": "rocketmq_sdk.producer.health",
     "ProtocolError": "rocketmq_sdk.errors",
     "PullConsumer": "rocketmq_sdk.aio.faces.pull_consumer",
     "PullResult": "rocketmq_sdk.model.results",
@@ -186,6 +189,7 @@ _HOME_OF: Final[dict[str, str]] = {
     "TransactionResult": "rocketmq_sdk.producer.transaction",
     "TransactionState": "rocketmq_sdk.model.enums",
     "WrongRunError": "rocketmq_sdk.errors",
+    "WrongTypeError": "rocketmq_sdk.errors",
     "reply_message": "rocketmq_sdk.producer.request_reply",
     "select_by_hash": "rocketmq_sdk.producer.queue_selector",
     "select_by_key": "rocketmq_sdk.producer.queue_selector",
@@ -239,6 +243,7 @@ __all__ = [
     "PoppedMessage",
     "Producer",
     "ProducerConfig",
+    "ProducerHealth",
     "ProtocolError",
     "PullConsumer",
     "PullResult",
@@ -278,6 +283,7 @@ __all__ = [
     "TransactionResult",
     "TransactionState",
     "WrongRunError",
+    "WrongTypeError",
     "reply_message",
     "select_by_hash",
     "select_by_key",

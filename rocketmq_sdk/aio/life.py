@@ -161,15 +161,21 @@ def _is_one(failure: BaseException, reason: Exception) -> bool:
 class Managed(AbstractAsyncContextManager[T], Generic[T]):
     """An async context manager around one of trio's, for one block."""
 
-    def __init__(self, run: LoopRun, make: Callable[[], AbstractAsyncContextManager[T]]) -> None:
+    def __init__(
+        self,
+        run: LoopRun,
+        make: Callable[[], AbstractAsyncContextManager[Any]],
+        show: Callable[[Any], T] = lambda value: value,
+    ) -> None:
         self._run = run
         self._make = make
-        self._kept: KeptBlock[T] | None = None
+        self._show = show
+        self._kept: KeptBlock[Any] | None = None
 
     async def __aenter__(self) -> T:
         self._run.check()
         self._kept = KeptBlock(self._run, self._make(), own_errors=True)
-        return await self._kept.enter()
+        return self._show(await self._kept.enter())
 
     async def __aexit__(
         self,

@@ -6,6 +6,7 @@ import inspect
 import subprocess
 import sys
 from importlib import import_module
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,11 @@ import rocketmq_sdk
 from rocketmq_sdk.lifecycle import RunsOnce
 from tools.door_tables import DOORS, FACES, Door, Face
 from tools.doors import outdated
+
+
+async def on_anything(_message: object) -> Any:
+    """A listener, or a checker."""
+
 
 PAIRS = [
     pytest.param(door, face, id=f"{door.package}.{face.name}") for door in DOORS for face in FACES
@@ -38,6 +44,7 @@ def public(kind: type, face: Face) -> set[str]:
         for name in dir(kind)
         if (not name.startswith("_") or name in ("__aiter__", "__anext__"))
         and name not in face.left_out
+        and not hasattr(RunsOnce, name)
     }
 
 
@@ -69,6 +76,30 @@ def test_no_method_and_no_property_is_missing(door: Door, face: Face) -> None:
     assert {name for name in face.left_out if not hasattr(inner, name)} <= {
         *("client", "clock", "ids", "namespace", "brokers", "routes")  # made by constructors
     }
+
+
+MADE = {
+    "Client": {},
+    "Producer": {"group": "g"},
+    "TransactionProducer": {"group": "g", "checker": on_anything},
+    "PushConsumer": {"group": "g", "subscriptions": {"t": "*"}, "listener": on_anything},
+    "SimpleConsumer": {"group": "g", "subscriptions": {"t": "*"}},
+    "LitePullConsumer": {"group": "g"},
+    "PullConsumer": {"group": "g"},
+    "Admin": {},
+}
+"""How everything is made that takes name servers."""
+
+
+@pytest.mark.parametrize(("door", "face"), [pair for pair in PAIRS if pair.values[1].entered])
+def test_no_attribute_is_missing(door: Door, face: Face) -> None:
+    arguments: dict[str, Any] = MADE.get(face.name, {})
+    if face.name in MADE:
+        arguments = {**arguments, "namesrv": "127.0.0.1:1"}
+    inner, outer = inner_class(face)(**arguments), face_class(door, face)(**arguments)
+    left_out = face.left_out | inherited(face)
+    names = {name for name in vars(inner) if not name.startswith("_")} - left_out
+    assert {name for name in names if not hasattr(outer, name)} == set()
 
 
 @pytest.mark.parametrize(("door", "face"), PAIRS)

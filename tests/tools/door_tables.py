@@ -89,6 +89,8 @@ class Face:
     left_out: frozenset[str] = frozenset()
     """Public names that belong to the machinery, not to users."""
     public: bool = False
+    settable: frozenset[str] = frozenset()
+    """Attributes that users set."""
 
     def bases(self, door: Door) -> list[str]:
         """The base classes of the face."""
@@ -170,6 +172,7 @@ ATTACHED: Final = {
         "self.topics = owner._adopt(Topics(self._inner.topics))",
         "self.groups = owner._adopt(Groups(self._inner.groups))",
         "self.messages = owner._adopt(Messages(self._inner.messages))",
+        "self.dead_letters = owner._adopt(DeadLetters(self._inner.dead_letters))",
     ),
 }
 
@@ -186,6 +189,7 @@ CLIENT_MACHINERY: Final = frozenset(
         *("nursery", "remoting", "register_producer", "register_consumer", "heartbeat_data"),
         *("unregister_producer", "unregister_consumer", "call_name_server", "call_address"),
         *("call_broker", "oneway_broker", "clock", "ids", "namespace", "brokers", "routes"),
+        "troubles",
     }
 )
 
@@ -271,6 +275,7 @@ FACES: Final = (
     Face("Topics", "admin.topics", "admin_topics", "Face"),
     Face("Groups", "admin.groups", "admin_groups", "Face"),
     Face("Messages", "admin.messages", "admin_messages", "MessageQueries"),
+    Face("DeadLetters", "admin.dead_letters", "admin_dead_letters", "Face"),
     Face("Admin", "admin.client", "admin", "Entered", entered=True, public=True),
     Face(
         "EmbeddedBroker",
@@ -288,7 +293,13 @@ FACES: Final = (
                 "str | None",
                 "`host:port` for slaves; None without such a port (see `haListenPort`).",
             ),
+            "on_recovery": (
+                "Callable[[int, int], None] | None",
+                "Progress callback `(done, total)` in log bytes; called from a worker thread.\n\n"
+                "It reports while a long start reads the log. Set it before the block is entered.",
+            ),
         },
+        settable=frozenset(["on_recovery"]),
         left_out=frozenset(["store", "handler", "knows", "open_channel"]),
         public=True,
     ),
@@ -355,6 +366,12 @@ AIO: Final = Door(
                 if state is not None:
                     transaction.state = TransactionState(state)
             return TransactionResult(transaction.half, transaction.state, transaction.confirmed)""",
+        "Messages.follow": """\
+            return Managed(
+                self._running(),
+                lambda: self._inner.follow(topic, begin=begin, tags=tags, sql=sql),
+                lambda messages: Stream(self, lambda: messages),
+            )""",
         "SimpleConsumer.__aiter__": (
             "return self._adopt(ReceivedMessages(self._inner.__aiter__()))"
         ),
@@ -363,7 +380,9 @@ AIO: Final = Door(
         "LitePullConsumer.poll": "return await poll(self, self._inner, timeout, max_messages)",
         "LitePullConsumer.__anext__": "return await polled_by_task(self, self._inner)",
     },
-    returns={},
+    returns={
+        "Messages.follow": "AbstractAsyncContextManager[AsyncIterator[ReceivedMessage]]",
+    },
     conversions={
         "PushConsumer": {"listener": "self._listener_in_loop({})"},
         "LitePullConsumer": {"on_assignment_change": "self._change_listener_in_loop({})"},

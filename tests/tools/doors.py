@@ -178,8 +178,13 @@ class Module:
             self.need(annotation, face.module)
             parts.append(
                 f"    @property\n    def {name}(self) -> {annotation}:\n"
-                f'        """{text}"""\n        return self._inner.{name}\n'
+                f"{docstring(text, '        ')}\n        return self._inner.{name}\n"
             )
+            if name in face.settable:
+                parts.append(
+                    f"    @{name}.setter\n    def {name}(self, value: {annotation}) -> None:\n"
+                    f"        self._inner.{name} = value\n"
+                )
         parts += [self.method(method) for method in methods.values()]
         whole = ast.get_docstring(class_of(face))
         assert whole is not None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from rocketmq_sdk.admin.client import Admin as InnerAdmin
 from rocketmq_sdk.aio.faces.admin_cluster import Cluster
+from rocketmq_sdk.aio.faces.admin_dead_letters import DeadLetters
 from rocketmq_sdk.aio.faces.admin_groups import Groups
 from rocketmq_sdk.aio.faces.admin_messages import Messages
 from rocketmq_sdk.aio.faces.admin_topics import Topics
@@ -29,9 +30,12 @@ class Admin(Entered):
     Use it as `async with Admin(namesrv=...) as admin`.
 
     `cluster` tells of brokers, `topics` and `groups` make, change, measure and delete,
-    `messages` finds stored messages and their traces. `namesrv` is a list of addresses
-    or an `EmbeddedBroker` (unset: `NAMESRV_ADDR`); or `client=` shares a running
-    `Client`, and need not be entered then. The options are those of `ClientConfig`.
+    `messages` finds stored messages and their traces and follows a topic,
+    `dead_letters` shows what groups gave up and sends it again. `namesrv` is a list of
+    addresses or an `EmbeddedBroker` (unset: `NAMESRV_ADDR`); or `client=` shares a
+    running `Client`, and need not be entered then. The options are those of
+    `ClientConfig`.
+
     Raises `ConfigurationError` for settings that are unknown or not acceptable.
     """
 
@@ -51,3 +55,4 @@ class Admin(Entered):
         self.topics = owner._adopt(Topics(self._inner.topics))
         self.groups = owner._adopt(Groups(self._inner.groups))
         self.messages = owner._adopt(Messages(self._inner.messages))
+        self.dead_letters = owner._adopt(DeadLetters(self._inner.dead_letters))

@@ -42,8 +42,8 @@ class Groups(Face):
 
         A name alone means Apache's defaults.
 
-        Raises `ConfigurationError` for a name that is not allowed, the broker's error
-        when it refuses.
+        Raises `ConfigurationError` for a name that is not allowed, the error of a
+        broker that refuses or does not answer; the others have the group then.
         """
         return await self._call(self._inner.create, config, cluster=cluster, timeout=timeout)
 

@@ -9,8 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.aio.faces.queries import MessageQueries
+from rocketmq_sdk.aio.life import Managed, Stream
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+
     from rocketmq_sdk.admin.messages import Messages as InnerMessages
     from rocketmq_sdk.admin.stored_copy import StoredCopy
     from rocketmq_sdk.admin.trace import MessageTrace
@@ -35,6 +39,25 @@ class Messages(MessageQueries):
         in it. Empty when nothing is stored under the id.
         """
         return await self._call(self._inner.stored_copies, topic, unique_id, timeout=timeout)
+
+    def follow(
+        self, topic: str, *, begin: Moment = None, tags: str = "*", sql: str | None = None
+    ) -> AbstractAsyncContextManager[AsyncIterator[ReceivedMessage]]:
+        """The messages of a topic as they come: `async with ... as messages`.
+
+        Inside, `async for message in messages` gives them, each queue in its order; no
+        group is made, nothing is committed. `begin` is a store time (0 for all that is
+        stored), None for what comes from now on. `tags` or `sql` (SQL92, where brokers
+        allow it) selects. New queues are followed when they appear. A broker that
+        cannot be read is tried again, with a warning to the log. Raises `RouteError`
+        for a topic that nobody knows, `ConfigurationError` for an expression that no
+        broker would serve, `SubscriptionError` when the broker refuses it.
+        """
+        return Managed(
+            self._running(),
+            lambda: self._inner.follow(topic, begin=begin, tags=tags, sql=sql),
+            lambda messages: Stream(self, lambda: messages),
+        )
 
     async def trace(
         self,

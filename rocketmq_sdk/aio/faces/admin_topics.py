@@ -52,8 +52,8 @@ class Topics(Face):
         `queues` first and `read_queues` when the others are empty. `perm` 6 is reading
         and writing, 4 reading, 2 writing. `attributes` are those of Apache's topics,
         such as `{"message.type": "FIFO"}`. Raises `ConfigurationError` for a name that
-        is not allowed, the broker's error when it refuses; masters asked before that
-        one keep the topic.
+        is not allowed, the error of a broker that refuses or does not answer; the
+        others have the topic then.
         """
         return await self._call(
             self._inner.create,

@@ -14,6 +14,7 @@ from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker as InnerEmbeddedB
 if TYPE_CHECKING:
     import os
     import ssl
+    from collections.abc import Callable
 
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
     from rocketmq_sdk.broker_embedded.supervision import BrokerHealth
@@ -100,6 +101,18 @@ class EmbeddedBroker(InProcessBroker):
         return self._inner.ha_address
 
     @property
+    def on_recovery(self) -> Callable[[int, int], None] | None:
+        """Progress callback `(done, total)` in log bytes; called from a worker thread.
+
+        It reports while a long start reads the log. Set it before the block is entered.
+        """
+        return self._inner.on_recovery
+
+    @on_recovery.setter
+    def on_recovery(self, value: Callable[[int, int], None] | None) -> None:
+        self._inner.on_recovery = value
+
+    @property
     def clock(self) -> Clock:
         """The broker's clock, which follows virtual time in tests.
 
@@ -115,7 +128,7 @@ class EmbeddedBroker(InProcessBroker):
     def health(self) -> BrokerHealth:
         """Whether it takes messages now, how its services are, and what is wrong.
 
-        Raises `ClosedError` when the broker is not open, `WrongRunError` outside of
-        trio.
+        Raises `ClosedError` when the broker is not open, `WrongRunError` elsewhere than
+        in its `trio.run`.
         """
         return self._call_now(self._inner.health)

@@ -236,7 +236,6 @@ class LitePullConsumer(QueueQueries, Entered):
     def health(self) -> ConsumerHealth:
         """Whether polls get messages and, if not, why, in plain words.
 
-        Makes no requests: it reports what the consumer knows. Raises `WrongRunError`
-        in another loop.
+        Makes no requests: it reports what the consumer knows.
         """
         return self._call_now(self._inner.health)

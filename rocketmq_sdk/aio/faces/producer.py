@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.config import ProducerConfig, ProducerOptions
     from rocketmq_sdk.producer.handle import Aim
+    from rocketmq_sdk.producer.health import ProducerHealth
     from rocketmq_sdk.producer.queue_selector import QueueSelector
 
 
@@ -227,6 +228,14 @@ class Producer(Entered):
         the error is raised once.
         """
         return await self._call(self._inner.flush)
+
+    def health(self) -> ProducerHealth:
+        """Whether messages can be sent and, if not, why, in plain words.
+
+        Of the topics that were sent to, their brokers, and each name server. Makes no
+        requests: it reports what the producer knows.
+        """
+        return self._call_now(self._inner.health)
 
     @property
     def in_flight(self) -> int:

@@ -109,7 +109,8 @@ class PullConsumer(QueueQueries, Entered):
     ) -> None:
         """Have messages delivered again later to the group's push consumers (36).
 
-        With `delay_level` -1 they go to the dead letter topic. Raises the broker's
-        error; the messages before the one that failed were taken.
+        With `delay_level` -1 they go to the dead letter topic. All brokers are asked at
+        the same time. Raises the error of one that failed; it has taken its messages
+        before that one, and the other brokers have taken theirs.
         """
         return await self._call(self._inner.send_back, messages, delay_level=delay_level)

@@ -102,8 +102,7 @@ class PushConsumer(Entered):
     def health(self) -> ConsumerHealth:
         """Whether the consumer is consuming and, if not, why, in plain words.
 
-        Makes no requests: it reports what the consumer knows. Raises `WrongRunError`
-        in another loop.
+        Makes no requests: it reports what the consumer knows.
         """
         return self._call_now(self._inner.health)
 

@@ -95,8 +95,7 @@ class SimpleConsumer(Entered):
     def health(self) -> ConsumerHealth:
         """Whether receives get messages and, if not, why, in plain words.
 
-        Makes no requests: it reports what the consumer knows. Raises `WrongRunError`
-        in another loop.
+        Makes no requests: it reports what the consumer knows.
         """
         return self._call_now(self._inner.health)
 
