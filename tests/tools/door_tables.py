@@ -295,8 +295,9 @@ FACES: Final = (
             ),
             "on_recovery": (
                 "Callable[[int, int], None] | None",
-                "Progress callback `(done, total)` in log bytes; called from a worker thread.\n\n"
-                "It reports while a long start reads the log. Set it before the block is entered.",
+                """Progress callback `(done, total)` in log bytes; called from a worker thread.
+
+It reports while a long start reads the log. Set it before the block is entered.""",
             ),
         },
         settable=frozenset(["on_recovery"]),
