@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.client.config import ClientConfig
-    from rocketmq_sdk.client.credentials import Credentials, Signing
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.assign.average import Average, AverageByCircle
     from rocketmq_sdk.consumer.assign.by_config import ByConfig
@@ -102,6 +101,7 @@ if TYPE_CHECKING:
         TransactionResult,
     )
     from rocketmq_sdk.protocol.flags import HeaderEncoding
+    from rocketmq_sdk.remoting.credentials import Credentials, Signing
 
 _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "admin.client": ("Admin",),
@@ -109,7 +109,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "broker_embedded.settings.config": ("BrokerConfig",),
     "broker_embedded.store.config": ("StoreConfig",),
     "client.config": ("ClientConfig",),
-    "client.credentials": ("Credentials", "Signing"),
+    "remoting.credentials": ("Credentials", "Signing"),
     "client.runtime": ("Client",),
     "consumer.assign.average": ("Average", "AverageByCircle"),
     "consumer.assign.by_config": ("ByConfig",),

@@ -44,7 +44,7 @@ ROOMS = {
     # Modules and folders inside a package: each row may import the rows before it, and
     # nothing of its own row.
     "client": [
-        ["address_server", "api", "callbacks", "credentials", "hooks", "identity", "namespace"],
+        ["address_server", "api", "callbacks", "hooks", "identity", "namespace"],
         ["arguments", "troubles"],
         ["brokers", "config", "name_servers", "retry", "side_by_side"],
         ["heartbeat", "queries", "routes"],
@@ -74,7 +74,7 @@ ROOMS = {
     ],
     "admin": [
         ["cluster", "following", "stored_copy", "track"],
-        ["groups", "topics", "trace"],
+        ["access", "groups", "topics", "trace"],
         ["messages"],
         ["dead_letters"],
         ["client"],
@@ -96,12 +96,12 @@ ROOMS = {
         ["session", "dedup", "progress"],
     ],
     "broker_embedded": [
-        ["store", "admission", "slices"],
+        ["store", "admission", "slices", "needs"],
         ["request"],
         ["settings", "part"],
         ["tables", "fast_failure", "supervision"],
         ["core", "namesrv"],
-        ["timers", "filter", "registration", "housekeeping"],
+        ["access", "timers", "filter", "registration", "housekeeping"],
         ["members", "store_tool"],
         ["replication", "transactions"],
         ["pull", "send", "ports"],

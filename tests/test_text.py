@@ -29,6 +29,9 @@ APACHES_OWN = (
     "can not consume by broadcast way",
     "can not find message, maybe time range not correct",
     "can not find message by the offset",
+    "The actions can not be Any.",
+    "username can not be blank",
+    "password can not be blank",
     '"can not find message"',  # what both begin with, as the client looks for it
 )
 """Texts of Apache's software with "can not" in them."""

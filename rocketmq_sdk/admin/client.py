@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Unpack
 
+from rocketmq_sdk.admin.access import Acls, Users
 from rocketmq_sdk.admin.cluster import Cluster
 from rocketmq_sdk.admin.dead_letters import DeadLetters
 from rocketmq_sdk.admin.groups import Groups
@@ -32,10 +33,10 @@ class Admin(RunsOnce):
 
     `cluster` tells of brokers, `topics` and `groups` make, change, measure and delete,
     `messages` finds stored messages and their traces and follows a topic,
-    `dead_letters` shows what groups gave up and sends it again. `namesrv` is a list of
-    addresses or an `EmbeddedBroker` (unset: `NAMESRV_ADDR`); or `client=` shares a
-    running `Client`, and need not be entered then. The options are those of
-    `ClientConfig`.
+    `dead_letters` shows what groups gave up and sends it again, `users` and `acls` are
+    about access control. `namesrv` is a list of addresses or an `EmbeddedBroker`
+    (unset: `NAMESRV_ADDR`); or `client=` shares a running `Client`, and need not be
+    entered then. The options are those of `ClientConfig`.
 
     Raises `ConfigurationError` for settings that are unknown or not acceptable.
     """
@@ -60,6 +61,8 @@ class Admin(RunsOnce):
         self.groups = Groups(self.client, self.cluster)
         self.messages = Messages(self.client)
         self.dead_letters = DeadLetters(self.client, self.topics, self.messages)
+        self.users = Users(self.client, self.cluster)
+        self.acls = Acls(self.client, self.cluster)
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:

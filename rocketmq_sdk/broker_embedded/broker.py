@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from rocketmq_sdk.broker_embedded.access.part import first_keys, inner_keys
 from rocketmq_sdk.broker_embedded.admin.refused import REFUSED_REMARKS
 from rocketmq_sdk.broker_embedded.composition import Parts, resolve_settings
 from rocketmq_sdk.broker_embedded.core import Core
@@ -47,6 +48,7 @@ from rocketmq_sdk.errors import (
 from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
 from rocketmq_sdk.model.route import join_address, pack_host, split_address
 from rocketmq_sdk.remoting.client import RemotingClient
+from rocketmq_sdk.remoting.credentials import Credentials, Signing
 from rocketmq_sdk.remoting.dispatch import Dispatcher
 from rocketmq_sdk.remoting.local import check_same_run
 from rocketmq_sdk.remoting.server import RemotingServer
@@ -185,6 +187,16 @@ class EmbeddedBroker(RunsOnce):
     def config(self) -> BrokerConfig:
         """The settings in force."""
         return self._live.current
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """The keys of a super user of the settings, for clients in this process.
+
+        Those of `innerClientAuthenticationCredentials`, else of
+        `initAuthenticationUser`; None without either.
+        """
+        keys = first_keys(self.config)
+        return Credentials(*keys[0]) if keys else None
 
     def health(self) -> BrokerHealth:
         """Whether it takes messages now, how its services are, and what is wrong.
@@ -337,7 +349,11 @@ class EmbeddedBroker(RunsOnce):
         """The client for calls to other name servers, and of a slave to its master."""
         if not self.config.namesrv_addr and not self.config.is_slave:
             return None
-        return await stack.enter_async_context(RemotingClient.open(self._outgoing(), Dispatcher()))
+        keys = inner_keys(self.config)
+        signing = () if keys is None else (Signing(Credentials(*keys)),)
+        return await stack.enter_async_context(
+            RemotingClient.open(self._outgoing(), Dispatcher(), interceptors=signing)
+        )
 
     async def _open_parts(
         self, store: MessageStore, packed: bytes, caller: RemotingClient | None
@@ -389,8 +405,9 @@ class EmbeddedBroker(RunsOnce):
         )
         # In memory there is no write to join.
         turn = self.core.put_times.around(store if store.files.write_through else None)
+        guarded, of_namesrv = self.parts.access.guarded, self.namesrv.handler
         self.server = RemotingServer(
-            self._front(self._dispatcher),
+            guarded(self._front(self._dispatcher), self._dispatcher, rows),
             on_close=self._channel_closed,
             tls=self._tls,
             turn=turn,
@@ -398,14 +415,16 @@ class EmbeddedBroker(RunsOnce):
             budget=self.core.memory,
         )
         self.vip_server = RemotingServer(
-            self._front(of_vip),
+            guarded(self._front(of_vip), of_vip, rows),
             on_close=self._channel_closed,
             tls=self._tls,
             turn=turn,
             budget=self.core.memory,
         )
         self.namesrv_server = RemotingServer(
-            self._front(self.namesrv.handler), tls=self._tls, budget=self.core.memory
+            guarded(self._front(of_namesrv), of_namesrv, self.namesrv.requests()),
+            tls=self._tls,
+            budget=self.core.memory,
         )
 
     def _identity(self) -> BrokerIdentity:

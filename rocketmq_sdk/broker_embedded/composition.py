@@ -8,6 +8,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded.access.part import AccessPart
 from rocketmq_sdk.broker_embedded.admin.part import AdminPart
 from rocketmq_sdk.broker_embedded.filter.part import FilterPart
 from rocketmq_sdk.broker_embedded.members.assignment import TopicQueues
@@ -55,6 +56,7 @@ class Parts:
         servers elsewhere and to the master, `identity` tells who registers, `connect`
         opens a slave's stream to its master.
         """
+        self.access = AccessPart(core)
         self.timers = TimerPart(core)
         self.filters = FilterPart(core)
         self.registration = RegistrationPart(core, namesrv, caller, identity)
@@ -70,7 +72,7 @@ class Parts:
         )
         self.pop = PopPart(core, self.timers, self.filters, self.members)
         self.admin = AdminPart(
-            core, self.registration, self.members, self.filters, self.timers, self.pull
+            core, self.registration, self.members, self.filters, self.timers, self.pull, self.access
         )
         core.topic_deleted += [part.topic_deleted for part in self]
         core.group_deleted += [part.group_deleted for part in self]

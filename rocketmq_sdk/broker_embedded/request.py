@@ -1,10 +1,11 @@
 """`Request`: one row for each request that a server serves.
 
 A row names code, header, body and handler, and what is checked in front of the handler:
-which role may be asked, the VIP port, how long the request may have waited, how large
-its body may be, its cost and what it changes. What is admitted of single fields stands
-at the header and body classes (`protocol.limits`). The tables of handlers, the refusals
-of slaves, fast failure and the page `docs/requests.md` are made from the rows.
+what the caller must be allowed (`needs`), which role may be asked, the VIP port, how
+long the request may have waited, how large its body may be, its cost and what it
+changes. What is admitted of single fields stands at the header and body classes
+(`protocol.limits`). The tables of handlers, access control, the refusals of slaves,
+fast failure and the page `docs/requests.md` are made from the rows.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from rocketmq_sdk.protocol.limits import TEXT_MAX
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+    from rocketmq_sdk.broker_embedded.needs import Rule
     from rocketmq_sdk.protocol.body import Body
     from rocketmq_sdk.protocol.header import Header
     from rocketmq_sdk.remoting.budget import MemoryBudget
@@ -145,6 +147,8 @@ class Request(NamedTuple):
 
     code: RequestCode
     serve: Callable[..., Answer]
+    needs: Rule
+    """What the caller must be allowed, where access control is on."""
     header: type[Header] | None = None
     body: type[Body] | None = None
     raw: bool = False

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Final, TypedDict
 import attrs
 
 from rocketmq_sdk.client.address_server import is_address_server
-from rocketmq_sdk.client.credentials import Credentials
 from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model.route import pack_host, parse_addresses
 from rocketmq_sdk.names import TRACE_TOPIC, illegal_characters, topic_problem
 from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.remoting.client import Interceptor
+from rocketmq_sdk.remoting.credentials import Credentials
 from rocketmq_sdk.remoting.source import ChannelSource
 from rocketmq_sdk.validators import at_least, option_names, positive, to_seconds
 

@@ -27,7 +27,6 @@ from rocketmq_sdk.client.config import (
     named_namesrv,
     resolve_namesrv,
 )
-from rocketmq_sdk.client.credentials import Signing
 from rocketmq_sdk.client.heartbeat import Heartbeats
 from rocketmq_sdk.client.identity import local_ip, make_client_id
 from rocketmq_sdk.client.name_servers import NameServers
@@ -43,6 +42,7 @@ from rocketmq_sdk.protocol.bodies.members import HeartbeatData
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 from rocketmq_sdk.remoting.client import RemotingClient
+from rocketmq_sdk.remoting.credentials import Signing
 from rocketmq_sdk.validators import refuse_unknown
 
 if TYPE_CHECKING:

@@ -18,9 +18,14 @@ from rocketmq_sdk.errors import ConfigurationError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rocketmq_sdk.protocol.command import Command
+
 ACCESS_KEY: Final = "AccessKey"
 SECURITY_TOKEN: Final = "SecurityToken"
 SIGNATURE: Final = "Signature"
+UNIQUE_QUERY: Final = "_UNIQUE_KEY_QUERY"
+"""A field that clients up to 4.9.3 add behind their signature."""
+_VERSION_4_9_3: Final = 399
 
 
 def _utf16(name: str) -> bytes:
@@ -32,9 +37,8 @@ def content_to_sign(ext_fields: Mapping[str, str], body: bytes | None) -> bytes:
 
     Names are ordered by UTF-16 units, as Java orders texts.
     """
-    names = (
-        sorted(ext_fields) if all(map(str.isascii, ext_fields)) else sorted(ext_fields, key=_utf16)
-    )
+    ascii_only = "".join(ext_fields).isascii()
+    names = sorted(ext_fields) if ascii_only else sorted(ext_fields, key=_utf16)
     values = [ext_fields[name] for name in names if name != SIGNATURE]
     return "".join(values).encode("utf-8", "replace") + (body or b"")
 
@@ -62,6 +66,17 @@ def verify(ext_fields: Mapping[str, str], body: bytes | None, secret_key: str) -
     return given is not None and hmac.compare_digest(
         given.encode("utf-8", "replace"), sign(ext_fields, body, secret_key).encode("ascii")
     )
+
+
+def verify_request(command: Command, secret_key: str) -> bool:
+    """Whether the signature of a request fits it.
+
+    Clients up to 4.9.3 do not sign the field `_UNIQUE_KEY_QUERY`.
+    """
+    fields = command.ext_fields
+    if command.version <= _VERSION_4_9_3 and UNIQUE_QUERY in fields:
+        fields = {name: text for name, text in fields.items() if name != UNIQUE_QUERY}
+    return verify(fields, command.body, secret_key)
 
 
 def sign_in_place(

@@ -360,7 +360,7 @@ class FaultyFileSystem(FaultyDevice):
         inode = self.names.get(path)
         return None if inode is None else FaultyFile(self, path).pread(inode.size, 0)
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes, *, private: bool = False) -> None:  # noqa: ARG002
         """Empty the file, write, sync: three operations, four for a new file."""
         file = FaultyFile(self, path)
         file.truncate(0)

@@ -13,7 +13,6 @@ import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.client.credentials import Credentials, Signing
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import BrokerError, ConfigurationError
 from rocketmq_sdk.model.enums import TransactionState
@@ -21,6 +20,7 @@ from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.producer.transaction import Transaction, TransactionProducer
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.remoting.credentials import Credentials, Signing
 from rocketmq_sdk.testing.interception import intercept
 from support.transactions import bodies_in, halves
 

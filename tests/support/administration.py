@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pytest
 
+from rocketmq_sdk.broker_embedded.access.part import AccessPart
 from rocketmq_sdk.broker_embedded.admin.part import AdminPart
 from rocketmq_sdk.broker_embedded.admin.refused import REFUSED
 from rocketmq_sdk.broker_embedded.core import Core
@@ -16,6 +17,7 @@ from rocketmq_sdk.broker_embedded.filter.part import FilterPart
 from rocketmq_sdk.broker_embedded.members.assignment import TopicQueues
 from rocketmq_sdk.broker_embedded.members.part import MemberPart
 from rocketmq_sdk.broker_embedded.namesrv.server import NameServer
+from rocketmq_sdk.broker_embedded.needs import AUTHENTICATED
 from rocketmq_sdk.broker_embedded.registration.calls import BrokerIdentity
 from rocketmq_sdk.broker_embedded.registration.part import RegistrationPart
 from rocketmq_sdk.broker_embedded.request import Request, handlers_of
@@ -214,10 +216,19 @@ class Scene:
         )
         self.registration = part.service
         self.registration.register_own()
-        admin = AdminPart(core, part, self.members, filters, cast("Any", timers), cast("Any", None))
+        admin = AdminPart(
+            core,
+            part,
+            self.members,
+            filters,
+            cast("Any", timers),
+            cast("Any", None),
+            AccessPart(core),
+        )
         delays = Request(
             RequestCode.GET_ALL_DELAY_OFFSET,
-            lambda: Command.response(body=timers.schedule.wrapper().encode()),
+            needs=AUTHENTICATED,
+            serve=lambda: Command.response(body=timers.schedule.wrapper().encode()),
         )
         refused = {int(row.code): row.remark for row in REFUSED}
         self.broker = Dispatcher(handlers_of([*admin.requests(), delays]), refused)

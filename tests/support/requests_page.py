@@ -44,6 +44,8 @@ it. This page is made from the rows of the requests in the code: `python -m tool
 _TRAITS = """
 ## What a served request is
 
+- **needs**: what the caller must be allowed where [access control](security.md) is on: one of the
+  actions on each resource. `name` is a field of the header. A super user needs nothing.
 - **asked**: who may be asked. A slave answers requests for its master with SYSTEM_BUSY, or says
   that it is a slave.
 - **VIP**: whether the broker's second port, two below its own, serves it. It does not serve what
@@ -140,15 +142,16 @@ def _table(title: str, rows: Iterable[Request], *, broker: bool = True) -> str:
     of_broker = " asked | VIP | waits |" if broker else ""
     lines = [
         f"### {title}\n",
-        f"| code | name | header | body | most bytes of body |{of_broker} cost | writes |",
-        "|---|---|---|---|---|" + ("---|---|---|" if broker else "") + "---|---|",
+        f"| code | name | needs | header | body | most bytes of body |{of_broker} cost | writes |",
+        "|---|---|---|---|---|---|" + ("---|---|---|" if broker else "") + "---|---|",
     ]
     for row in sorted(rows, key=lambda row: row.code):
         traits = ""
         if broker:
             traits = f" {row.asked.value} | {'yes' if row.vip else 'no'} | {_waits(row.wait)} |"
         lines.append(
-            f"| {int(row.code)} | `{row.code.name}` | {_name(row.header)} | {_name(row.body)} | "
+            f"| {int(row.code)} | `{row.code.name}` | {row.needs.text} | "
+            f"{_name(row.header)} | {_name(row.body)} | "
             f"{'a frame' if row.body_limit >= WHOLE_FRAME else f'{row.body_limit:,}'} |"
             f"{traits} {row.cost.value} | {_written(row.writes)} |"
         )

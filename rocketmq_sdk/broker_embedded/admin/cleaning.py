@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.command import Command
@@ -31,18 +33,21 @@ class CleaningRequests:
             Request(
                 RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
                 self.clean_queues,
+                needs.cluster(Action.UPDATE),
                 cost=Cost.FILES,
                 writes=Writes.FILES,
             ),
             Request(
                 RequestCode.CLEAN_UNUSED_TOPIC,
                 self.clean_unused_topics,
+                needs.cluster(Action.UPDATE),
                 cost=Cost.FILES,
                 writes=Writes.FILES,
             ),
             Request(
                 RequestCode.DELETE_EXPIRED_COMMITLOG,
                 self.clean_log,
+                needs.cluster(Action.UPDATE),
                 cost=Cost.FILES,
                 writes=Writes.FILES,
             ),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import SETTINGS, Cost, Request, Writes, refuse
 from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties, write_properties
 from rocketmq_sdk.codes import RequestCode, ResponseCode
@@ -37,12 +39,18 @@ class SettingRequests:
             Request(
                 RequestCode.UPDATE_BROKER_CONFIG,
                 self.update_config,
+                needs.cluster(Action.UPDATE),
                 raw=True,
                 body_limit=SETTINGS,
                 cost=Cost.BODY,
                 writes=Writes.SETTINGS,
             ),
-            Request(RequestCode.GET_BROKER_CONFIG, self.get_config, cost=Cost.TABLE),
+            Request(
+                RequestCode.GET_BROKER_CONFIG,
+                self.get_config,
+                needs.cluster(Action.GET),
+                cost=Cost.TABLE,
+            ),
         )
 
     def update_config(self, _channel: Channel, command: Command) -> Command | Continuation:

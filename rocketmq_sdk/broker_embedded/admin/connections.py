@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import Cost, Request, refuse
 from rocketmq_sdk.codes import LanguageCode, RequestCode, ResponseCode
 from rocketmq_sdk.protocol.bodies.connections import (
@@ -43,31 +45,41 @@ class ConnectionRequests:
             Request(
                 RequestCode.GET_CONSUMER_CONNECTION_LIST,
                 self.consumer_connections,
+                needs.group(Action.GET),
                 headers.GetConsumerConnectionListRequestHeader,
                 cost=Cost.TABLE,
             ),
             Request(
                 RequestCode.GET_PRODUCER_CONNECTION_LIST,
                 self.producer_connections,
+                needs.cluster(Action.GET),
                 headers.GetProducerConnectionListRequestHeader,
                 cost=Cost.TABLE,
             ),
-            Request(RequestCode.GET_ALL_PRODUCER_INFO, self.all_producers, cost=Cost.TABLE),
+            Request(
+                RequestCode.GET_ALL_PRODUCER_INFO,
+                self.all_producers,
+                needs.cluster(Action.GET),
+                cost=Cost.TABLE,
+            ),
             Request(
                 RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
                 self.groups_of_topic,
+                needs.topic(Action.GET),
                 QueryTopicConsumeByWhoRequestHeader,
                 cost=Cost.TABLE,
             ),
             Request(
                 RequestCode.QUERY_TOPICS_BY_CONSUMER,
                 self.topics_of_group,
+                needs.group(Action.GET, "group"),
                 headers.QueryTopicsByConsumerRequestHeader,
                 cost=Cost.TABLE,
             ),
             Request(
                 RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
                 self.subscription_of_group,
+                needs.topic_and_group(Action.GET, "group"),
                 headers.QuerySubscriptionByConsumerRequestHeader,
             ),
         )

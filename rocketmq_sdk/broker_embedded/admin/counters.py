@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import Request, refuse
 from rocketmq_sdk.broker_embedded.tables.stats import NOT_COUNTED
 from rocketmq_sdk.codes import RequestCode, ResponseCode
@@ -32,6 +34,7 @@ class CounterRequests:
             Request(
                 RequestCode.VIEW_BROKER_STATS_DATA,
                 self.stats_item,
+                needs.cluster(Action.GET),
                 ViewBrokerStatsDataRequestHeader,
             ),
         )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded import needs
 from rocketmq_sdk.broker_embedded.admin.paging import page
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.pull.broadcast_offsets import GROUP_SUFFIX as BROADCAST_SUFFIX
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
 from rocketmq_sdk.broker_embedded.slices import answer_of
@@ -42,6 +44,11 @@ class GroupRequests:
             Request(
                 RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
                 self.update_group,
+                needs.groups_in(
+                    "Group of the body: Create",
+                    SubscriptionGroupConfig,
+                    _named,
+                ),
                 body=SubscriptionGroupConfig,
                 cost=Cost.BODY,
                 writes=Writes.GROUPS,
@@ -49,6 +56,11 @@ class GroupRequests:
             Request(
                 RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
                 self.update_groups,
+                needs.groups_in(
+                    "each Group of the body: Create",
+                    SubscriptionGroupList,
+                    _listed,
+                ),
                 body=SubscriptionGroupList,
                 cost=Cost.BODY,
                 writes=Writes.GROUPS,
@@ -56,6 +68,7 @@ class GroupRequests:
             Request(
                 RequestCode.DELETE_SUBSCRIPTIONGROUP,
                 self.delete_group,
+                needs.group(Action.DELETE, "groupName"),
                 headers.DeleteSubscriptionGroupRequestHeader,
                 cost=Cost.TABLE,
                 writes=Writes.GROUPS | Writes.OFFSETS,
@@ -63,18 +76,21 @@ class GroupRequests:
             Request(
                 RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
                 self.all_groups,
+                needs.cluster(Action.LIST | Action.GET),
                 headers.GetAllSubscriptionGroupRequestHeader,
                 cost=Cost.TABLE,
             ),
             Request(
                 RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
                 self.one_group,
+                needs.group(Action.GET, "group"),
                 headers.GetSubscriptionGroupConfigRequestHeader,
                 writes=Writes.GROUPS,
             ),
             Request(
                 RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
                 self.forbidden,
+                needs.topic_and_group(Action.UPDATE, "group"),
                 headers.UpdateGroupForbiddenRequestHeader,
                 writes=Writes.GROUPS,
             ),
@@ -146,3 +162,11 @@ class GroupRequests:
             self._core.groups.set_forbidden(header.group, header.topic, not header.readable)
         readable = not self._core.groups.is_forbidden(header.group, header.topic)
         return Command.response(body=GroupForbidden(header.group, header.topic, readable).encode())
+
+
+def _named(body: SubscriptionGroupConfig) -> Iterable[str]:
+    return (body.group_name,)
+
+
+def _listed(body: SubscriptionGroupList) -> Iterable[str]:
+    return [one.group_name for one in body.group_config_list]

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import WHOLE_FRAME, Cost, Request, refuse
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError, RequestTimeoutError, RocketMQError
@@ -55,17 +57,20 @@ class LiveConsumerRequests:
             Request(
                 RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
                 self.consumer_status,
+                needs.topic_and_group(Action.GET, "group"),
                 GetConsumerStatusRequestHeader,
                 cost=Cost.TABLE,
             ),
             Request(
                 RequestCode.GET_CONSUMER_RUNNING_INFO,
                 self.running_info,
+                needs.group(Action.GET),
                 GetConsumerRunningInfoRequestHeader,
             ),
             Request(
                 RequestCode.CONSUME_MESSAGE_DIRECTLY,
                 self.consume_directly,
+                needs.topic_and_group(Action.SUB),
                 ConsumeMessageDirectlyResultRequestHeader,
                 connection=True,
                 body_limit=WHOLE_FRAME,

@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
 from rocketmq_sdk.broker_embedded.slices import encoded, slices
 from rocketmq_sdk.codes import LanguageCode, RequestCode, ResponseCode
@@ -52,6 +54,7 @@ class OffsetResetRequests:
             Request(
                 RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
                 self.reset_offset,
+                needs.topic_and_group(Action.UPDATE, "group"),
                 ResetOffsetRequestHeader,
                 connection=True,
                 cost=Cost.FILES,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes
 from rocketmq_sdk.broker_embedded.slices import answer_of
 from rocketmq_sdk.codes import RequestCode
@@ -36,10 +38,16 @@ class OffsetTableRequests:
     def requests(self) -> Iterable[Request]:
         """One table, one topic, one group."""
         return (
-            Request(RequestCode.GET_ALL_CONSUMER_OFFSET, self.consumer_offsets, cost=Cost.TABLE),
+            Request(
+                RequestCode.GET_ALL_CONSUMER_OFFSET,
+                self.consumer_offsets,
+                needs.cluster(Action.GET),
+                cost=Cost.TABLE,
+            ),
             Request(
                 RequestCode.QUERY_CORRECTION_OFFSET,
                 self.correction_offsets,
+                needs.topic_and_group(Action.GET, "compareGroup", groups=("filterGroups", ",")),
                 QueryCorrectionOffsetHeader,
                 cost=Cost.TABLE,
                 writes=Writes.OFFSETS,
@@ -47,6 +55,7 @@ class OffsetTableRequests:
             Request(
                 RequestCode.CLONE_GROUP_OFFSET,
                 self.clone_offsets,
+                needs.topic_and_group(Action.UPDATE, "destGroup"),
                 CloneGroupOffsetRequestHeader,
                 cost=Cost.TABLE,
                 writes=Writes.OFFSETS,

@@ -22,6 +22,7 @@ from rocketmq_sdk.broker_embedded.part import Part
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rocketmq_sdk.broker_embedded.access.part import AccessPart
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.filter.part import FilterPart
     from rocketmq_sdk.broker_embedded.members.part import MemberPart
@@ -44,6 +45,7 @@ class AdminPart(Part):
         filters: FilterPart,
         timers: TimerPart,
         pull: PullPart,
+        access: AccessPart,
     ) -> None:
         self._subjects = (
             TopicRequests(core, registration),
@@ -55,7 +57,7 @@ class AdminPart(Part):
             LiveConsumerRequests(core, members),
             ProgressRequests(core, members),
             CounterRequests(core),
-            RuntimeInfo(core, timers),
+            RuntimeInfo(core, timers, access.audit),
             CleaningRequests(core),
             StoreSettingRequests(core),
             QueueUnitRequests(core, members, filters),

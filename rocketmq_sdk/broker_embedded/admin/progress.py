@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import Cost, Request, refuse
 from rocketmq_sdk.broker_embedded.slices import encoded, slices
 from rocketmq_sdk.codes import RequestCode, ResponseCode
@@ -56,24 +58,28 @@ class ProgressRequests:
             Request(
                 RequestCode.GET_TOPIC_STATS_INFO,
                 self.topic_stats,
+                needs.topic(Action.GET),
                 GetTopicStatsInfoRequestHeader,
                 cost=Cost.TABLE,
             ),
             Request(
                 RequestCode.GET_CONSUME_STATS,
                 self.consume_stats,
+                needs.topic_and_group(Action.GET, topics=("topicList", ";")),
                 GetConsumeStatsRequestHeader,
                 cost=Cost.TABLE,
             ),
             Request(
                 RequestCode.QUERY_CONSUME_TIME_SPAN,
                 self.consume_time_span,
+                needs.topic_and_group(Action.GET, "group"),
                 QueryConsumeTimeSpanRequestHeader,
                 cost=Cost.TABLE,
             ),
             Request(
                 RequestCode.GET_BROKER_CONSUME_STATS,
                 self.consume_stats_of_all,
+                needs.cluster(Action.GET),
                 GetConsumeStatsInBrokerHeader,
                 cost=Cost.TABLE,
             ),

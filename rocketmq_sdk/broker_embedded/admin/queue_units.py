@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import Cost, Request, refuse
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.bodies.queries import ConsumeQueueData, QueryConsumeQueueResponseBody
@@ -39,6 +41,7 @@ class QueueUnitRequests:
             Request(
                 RequestCode.QUERY_CONSUME_QUEUE,
                 self.query_consume_queue,
+                needs.topic_and_group(Action.GET),
                 QueryConsumeQueueRequestHeader,
                 cost=Cost.MESSAGES,
             ),

@@ -14,7 +14,6 @@ _CONTROLLER: Final = "belongs to controller mode; this broker runs alone"
 _CONTAINER: Final = "belongs to broker containers; open one broker for each configuration"
 _ACTING: Final = "belongs to slaves that act as masters, which this broker does not do"
 _ROCKSDB: Final = "belongs to RocksDB; this broker keeps files in Apache's default format only"
-_ACCESS: Final = "belongs to access control, which this broker does not check"
 _LITE: Final = "belongs to lite topics, which this broker does not keep"
 _STATIC: Final = "belongs to static topics, which this broker does not keep"
 
@@ -40,18 +39,6 @@ _REASONS: Final[dict[str, tuple[RequestCode, ...]]] = {
         RequestCode.CHECK_ROCKSDB_CQ_WRITE_PROGRESS,
         RequestCode.EXPORT_ROCKSDB_CONFIG_TO_JSON,
         RequestCode.POP_ROLLBACK,
-    ),
-    _ACCESS: (
-        RequestCode.AUTH_CREATE_USER,
-        RequestCode.AUTH_UPDATE_USER,
-        RequestCode.AUTH_DELETE_USER,
-        RequestCode.AUTH_GET_USER,
-        RequestCode.AUTH_LIST_USER,
-        RequestCode.AUTH_CREATE_ACL,
-        RequestCode.AUTH_UPDATE_ACL,
-        RequestCode.AUTH_DELETE_ACL,
-        RequestCode.AUTH_GET_ACL,
-        RequestCode.AUTH_LIST_ACL,
     ),
     _LITE: (
         RequestCode.POP_LITE_MESSAGE,

@@ -12,6 +12,8 @@ import contextlib
 from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import Cost, Request
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import StoreError
@@ -22,6 +24,7 @@ from rocketmq_sdk.protocol.command import Command
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from rocketmq_sdk.broker_embedded.access.audit import Audit
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.timers.part import TimerPart
     from rocketmq_sdk.remoting.channel import Continuation
@@ -77,16 +80,24 @@ class RateMeter:
 class RuntimeInfo:
     """Makes the table of the broker's running info."""
 
-    __slots__ = ("_core", "_meter", "_timer_part")
+    __slots__ = ("_audit", "_core", "_meter", "_timer_part")
 
-    def __init__(self, core: Core, timers: TimerPart) -> None:
+    def __init__(self, core: Core, timers: TimerPart, audit: Audit) -> None:
         self._core = core
+        self._audit = audit
         self._timer_part = timers
         self._meter = RateMeter(core.clock.monotonic(), self._totals())
 
     def requests(self) -> Iterable[Request]:
         """The one row."""
-        return (Request(RequestCode.GET_BROKER_RUNTIME_INFO, self.serve, cost=Cost.TABLE),)
+        return (
+            Request(
+                RequestCode.GET_BROKER_RUNTIME_INFO,
+                self.serve,
+                needs.cluster(Action.GET),
+                cost=Cost.TABLE,
+            ),
+        )
 
     def serve(self) -> Command | Continuation:
         """Answer the request."""
@@ -142,6 +153,7 @@ class RuntimeInfo:
             },
             "EndTransactionQueueSize": 0,
             **self._connections(),
+            **self._access(),
             "embeddedBrokerUnreadableRecords": core.store.unreadable.count,
             "embeddedBrokerHealth": str(core.supervisor.health()),
         }
@@ -209,6 +221,13 @@ class RuntimeInfo:
             "connectionMemoryPauses": memory.paused,
             "connectionMemoryRefusedRequests": memory.refused,
             "connectionMemoryClosedConnections": memory.closed,
+        }
+
+    def _access(self) -> dict[str, object]:
+        counters = self._audit.counters
+        return {
+            "accessRequestsNotAuthenticated": counters["notAuthenticated"],
+            "accessRequestsDenied": counters["denied"],
         }
 
     def _timers(self) -> dict[str, object]:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import SETTINGS, Cost, Request, Writes, refuse
 from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties
 from rocketmq_sdk.codes import RequestCode, ResponseCode
@@ -50,6 +52,7 @@ class StoreSettingRequests:
             Request(
                 RequestCode.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
                 self.update,
+                needs.cluster(Action.UPDATE),
                 raw=True,
                 body_limit=SETTINGS,
                 cost=Cost.BODY,
@@ -58,20 +61,31 @@ class StoreSettingRequests:
             Request(
                 RequestCode.REMOVE_COLD_DATA_FLOW_CTR_CONFIG,
                 self.remove,
+                needs.cluster(Action.UPDATE),
                 raw=True,
                 body_limit=SETTINGS,
                 writes=Writes.SETTINGS,
             ),
-            Request(RequestCode.GET_COLD_DATA_FLOW_CTR_INFO, self.show, cost=Cost.TABLE),
+            Request(
+                RequestCode.GET_COLD_DATA_FLOW_CTR_INFO,
+                self.show,
+                needs.cluster(Action.GET),
+                cost=Cost.TABLE,
+            ),
             Request(
                 RequestCode.SET_COMMITLOG_READ_MODE,
                 self.read_mode,
+                needs.cluster(Action.UPDATE),
                 raw=True,
                 body_limit=SETTINGS,
                 writes=Writes.SETTINGS,
             ),
             Request(
-                RequestCode.SWITCH_TIMER_ENGINE, self.timer_engine, raw=True, body_limit=SETTINGS
+                RequestCode.SWITCH_TIMER_ENGINE,
+                self.timer_engine,
+                needs.cluster(Action.UPDATE),
+                raw=True,
+                body_limit=SETTINGS,
             ),
         )
 

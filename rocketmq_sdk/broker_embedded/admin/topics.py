@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from rocketmq_sdk.broker_embedded import needs
 from rocketmq_sdk.broker_embedded.admin.paging import page
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
 from rocketmq_sdk.broker_embedded.slices import answer_of
 from rocketmq_sdk.broker_embedded.tables.attributes import (
@@ -54,12 +56,18 @@ class TopicRequests:
             Request(
                 RequestCode.UPDATE_AND_CREATE_TOPIC,
                 self.update_topic,
+                needs.topic(Action.CREATE),
                 headers.CreateTopicRequestHeader,
                 writes=Writes.TOPICS,
             ),
             Request(
                 RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
                 self.update_topics,
+                needs.topics_in(
+                    "each Topic of the body: Create",
+                    CreateTopicListRequestBody,
+                    _listed,
+                ),
                 body=CreateTopicListRequestBody,
                 cost=Cost.BODY,
                 writes=Writes.TOPICS,
@@ -67,6 +75,7 @@ class TopicRequests:
             Request(
                 RequestCode.DELETE_TOPIC_IN_BROKER,
                 self.delete_topic,
+                needs.topic(Action.DELETE),
                 headers.DeleteTopicRequestHeader,
                 cost=Cost.TABLE,
                 writes=Writes.TOPICS | Writes.OFFSETS | Writes.FILES,
@@ -74,14 +83,21 @@ class TopicRequests:
             Request(
                 RequestCode.GET_ALL_TOPIC_CONFIG,
                 self.all_topics,
+                needs.cluster(Action.LIST | Action.GET),
                 headers.GetAllTopicConfigRequestHeader,
                 cost=Cost.TABLE,
             ),
             Request(
-                RequestCode.GET_TOPIC_CONFIG, self.one_topic, headers.GetTopicConfigRequestHeader
+                RequestCode.GET_TOPIC_CONFIG,
+                self.one_topic,
+                needs.topic(Action.GET),
+                headers.GetTopicConfigRequestHeader,
             ),
             Request(
-                RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, self.system_topics, cost=Cost.TABLE
+                RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+                self.system_topics,
+                needs.cluster(Action.LIST | Action.GET),
+                cost=Cost.TABLE,
             ),
         )
 
@@ -203,3 +219,7 @@ class TopicRequests:
     def system_topics(self) -> Command:
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER (305)."""
         return Command.response(body=TopicList(tuple(self._core.topics.system_names())).encode())
+
+
+def _listed(body: CreateTopicListRequestBody) -> Iterable[str]:
+    return [one.topic_name for one in body.topic_config_list]

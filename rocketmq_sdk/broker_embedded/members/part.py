@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.broker_embedded import needs
 from rocketmq_sdk.broker_embedded.members import request_modes
 from rocketmq_sdk.broker_embedded.members.assignment_requests import AssignmentProcessor
 from rocketmq_sdk.broker_embedded.members.consumers import ConsumerManager
@@ -15,6 +16,7 @@ from rocketmq_sdk.broker_embedded.members.lock_requests import LockProcessor
 from rocketmq_sdk.broker_embedded.members.producers import ProducerManager
 from rocketmq_sdk.broker_embedded.members.queue_locks import QueueLocks
 from rocketmq_sdk.broker_embedded.members.request_modes import RequestModeManager
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.part import Part, Service
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Wait, Writes
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
@@ -76,6 +78,7 @@ class MemberPart(Part):
             Request(
                 RequestCode.HEART_BEAT,
                 clients.heartbeat,
+                needs.members_in(HeartbeatData, _joined, "each consumer Group and its Topics: Sub"),
                 body=HeartbeatData,
                 connection=True,
                 wait=Wait.HEARTBEAT,
@@ -85,6 +88,7 @@ class MemberPart(Part):
             Request(
                 RequestCode.UNREGISTER_CLIENT,
                 clients.unregister,
+                needs.group(Action.SUB, unnamed=True),
                 UnregisterClientRequestHeader,
                 connection=True,
                 wait=Wait.UNLIMITED,
@@ -93,6 +97,7 @@ class MemberPart(Part):
             Request(
                 RequestCode.GET_CONSUMER_LIST_BY_GROUP,
                 clients.consumer_list,
+                needs.group(Action.SUB | Action.GET),
                 GetConsumerListByGroupRequestHeader,
                 wait=Wait.UNLIMITED,
                 cost=Cost.TABLE,
@@ -100,6 +105,7 @@ class MemberPart(Part):
             Request(
                 RequestCode.CHECK_CLIENT_CONFIG,
                 clients.check_config,
+                needs.members_in(CheckClientRequestBody, _checked),
                 body=CheckClientRequestBody,
                 wait=Wait.UNLIMITED,
                 cost=Cost.BODY,
@@ -112,6 +118,7 @@ class MemberPart(Part):
             Request(
                 RequestCode.LOCK_BATCH_MQ,
                 locks.lock,
+                needs.members_in(LockBatchRequestBody, _locked),
                 body=LockBatchRequestBody,
                 cost=Cost.BODY,
                 writes=Writes.MEMBERS,
@@ -119,6 +126,7 @@ class MemberPart(Part):
             Request(
                 RequestCode.UNLOCK_BATCH_MQ,
                 locks.unlock,
+                needs.members_in(UnlockBatchRequestBody, _locked),
                 body=UnlockBatchRequestBody,
                 cost=Cost.BODY,
                 writes=Writes.MEMBERS,
@@ -126,6 +134,7 @@ class MemberPart(Part):
             Request(
                 RequestCode.QUERY_ASSIGNMENT,
                 assignments.query,
+                needs.members_in(QueryAssignmentRequestBody, _assigned),
                 body=QueryAssignmentRequestBody,
                 wait=Wait.UNLIMITED,
                 cost=Cost.TABLE,
@@ -133,12 +142,21 @@ class MemberPart(Part):
             Request(
                 RequestCode.SET_MESSAGE_REQUEST_MODE,
                 assignments.set_mode,
+                needs.members_in(
+                    SetMessageRequestModeRequestBody,
+                    _assigned,
+                    "Group and Topic of the body: Update",
+                    Action.UPDATE,
+                ),
                 body=SetMessageRequestModeRequestBody,
                 wait=Wait.UNLIMITED,
                 writes=Writes.GROUPS,
             ),
             Request(
-                RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, assignments.all_modes, cost=Cost.TABLE
+                RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+                assignments.all_modes,
+                needs.cluster(Action.GET),
+                cost=Cost.TABLE,
             ),
         )
 
@@ -176,3 +194,25 @@ class MemberPart(Part):
         while True:
             await trio.sleep(SCAN_INTERVAL)
             self.expire()
+
+
+def _joined(data: HeartbeatData) -> Iterable[tuple[str, Iterable[str]]]:
+    for one in data.consumer_data_set:
+        yield one.group_name, [each.topic for each in one.subscription_data_set]
+
+
+def _checked(body: CheckClientRequestBody) -> Iterable[tuple[str, Iterable[str]]]:
+    data = body.subscription_data
+    yield body.group, () if data is None else (data.topic,)
+
+
+def _locked(
+    body: LockBatchRequestBody | UnlockBatchRequestBody,
+) -> Iterable[tuple[str, Iterable[str]]]:
+    yield body.consumer_group, {queue.topic for queue in body.mq_set}
+
+
+def _assigned(
+    body: QueryAssignmentRequestBody | SetMessageRequestModeRequestBody,
+) -> Iterable[tuple[str | None, Iterable[str | None]]]:
+    yield body.consumer_group, (body.topic,)

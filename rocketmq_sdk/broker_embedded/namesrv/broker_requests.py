@@ -8,6 +8,7 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded import needs
 from rocketmq_sdk.broker_embedded.namesrv.registration import (
     DEFAULT_HEARTBEAT_TIMEOUT_MS,
     OWN_BROKER,
@@ -15,6 +16,7 @@ from rocketmq_sdk.broker_embedded.namesrv.registration import (
     BrokerKey,
     BrokerRegistration,
 )
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import (
     AT_ONCE,
     TABLE,
@@ -74,6 +76,7 @@ class BrokerRequests:
             Request(
                 RequestCode.REGISTER_BROKER,
                 self.register,
+                needs.cluster(Action.UPDATE, "clusterName"),
                 headers.RegisterBrokerRequestHeader,
                 RegisterBrokerBody,
                 connection=True,
@@ -86,6 +89,7 @@ class BrokerRequests:
             Request(
                 RequestCode.UNREGISTER_BROKER,
                 self.unregister,
+                needs.cluster(Action.UPDATE, "clusterName"),
                 headers.UnRegisterBrokerRequestHeader,
                 cost=Cost.TABLE,
                 writes=Writes.ROUTES,
@@ -93,12 +97,14 @@ class BrokerRequests:
             Request(
                 RequestCode.BROKER_HEARTBEAT,
                 self.heartbeat,
+                needs.cluster(Action.UPDATE, "clusterName"),
                 headers.BrokerHeartbeatRequestHeader,
                 writes=Writes.ROUTES,
             ),
             Request(
                 RequestCode.QUERY_DATA_VERSION,
                 self.data_version,
+                needs.cluster(Action.GET, "clusterName"),
                 headers.QueryDataVersionRequestHeader,
                 DataVersion,
                 writes=Writes.ROUTES,
@@ -108,11 +114,16 @@ class BrokerRequests:
     def _of_brokers(self) -> Iterable[Request]:
         return (
             Request(
-                RequestCode.GET_BROKER_CLUSTER_INFO, self.cluster_info, raw=True, cost=Cost.TABLE
+                RequestCode.GET_BROKER_CLUSTER_INFO,
+                self.cluster_info,
+                needs.cluster(Action.GET),
+                raw=True,
+                cost=Cost.TABLE,
             ),
             Request(
                 RequestCode.GET_BROKER_MEMBER_GROUP,
                 self.member_group,
+                needs.cluster(Action.GET, "clusterName"),
                 headers.GetBrokerMemberGroupRequestHeader,
                 connection=True,
             ),
@@ -123,6 +134,7 @@ class BrokerRequests:
             Request(
                 RequestCode.WIPE_WRITE_PERM_OF_BROKER,
                 self.wipe_write_permission,
+                needs.cluster(Action.UPDATE),
                 route_headers.WipeWritePermOfBrokerRequestHeader,
                 cost=Cost.TABLE,
                 writes=Writes.ROUTES,
@@ -130,6 +142,7 @@ class BrokerRequests:
             Request(
                 RequestCode.ADD_WRITE_PERM_OF_BROKER,
                 self.add_write_permission,
+                needs.cluster(Action.UPDATE),
                 route_headers.AddWritePermOfBrokerRequestHeader,
                 cost=Cost.TABLE,
                 writes=Writes.ROUTES,

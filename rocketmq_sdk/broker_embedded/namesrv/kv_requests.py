@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.bodies.admin import KVTable
@@ -34,14 +36,21 @@ class KeyValueRequests:
             Request(
                 RequestCode.PUT_KV_CONFIG,
                 self.put,
+                needs.cluster(Action.UPDATE),
                 headers.PutKVConfigRequestHeader,
                 cost=Cost.TABLE,
                 writes=Writes.SETTINGS,
             ),
-            Request(RequestCode.GET_KV_CONFIG, self.get, headers.GetKVConfigRequestHeader),
+            Request(
+                RequestCode.GET_KV_CONFIG,
+                self.get,
+                needs.cluster(Action.GET),
+                headers.GetKVConfigRequestHeader,
+            ),
             Request(
                 RequestCode.DELETE_KV_CONFIG,
                 self.delete,
+                needs.cluster(Action.UPDATE),
                 headers.DeleteKVConfigRequestHeader,
                 cost=Cost.TABLE,
                 writes=Writes.SETTINGS,
@@ -49,6 +58,7 @@ class KeyValueRequests:
             Request(
                 RequestCode.GET_KVLIST_BY_NAMESPACE,
                 self.namespace,
+                needs.cluster(Action.GET),
                 headers.GetKVListByNamespaceRequestHeader,
                 cost=Cost.TABLE,
             ),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import SETTINGS, Cost, Request, Writes, refuse
 from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties, write_properties
 from rocketmq_sdk.codes import RequestCode, ResponseCode
@@ -34,12 +36,13 @@ class SettingRequests:
             Request(
                 RequestCode.UPDATE_NAMESRV_CONFIG,
                 self.update,
+                needs.cluster(Action.UPDATE),
                 raw=True,
                 body_limit=SETTINGS,
                 cost=Cost.BODY,
                 writes=Writes.SETTINGS,
             ),
-            Request(RequestCode.GET_NAMESRV_CONFIG, self.get),
+            Request(RequestCode.GET_NAMESRV_CONFIG, self.get, needs.cluster(Action.GET)),
         )
 
     def update(self, _channel: Channel, command: Command) -> Continuation:

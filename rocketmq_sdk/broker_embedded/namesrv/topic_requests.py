@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from rocketmq_sdk.broker_embedded import needs
 from rocketmq_sdk.broker_embedded.namesrv.registration import ZONE_NAME
 from rocketmq_sdk.broker_embedded.namesrv.zones import route_of_zone
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
 from rocketmq_sdk.broker_embedded.slices import answer_of
 from rocketmq_sdk.broker_embedded.tables.topics import UNIT_FLAG, UNIT_SUBSCRIPTION_FLAG
@@ -61,6 +63,7 @@ class TopicRequests:
             Request(
                 RequestCode.GET_ROUTEINFO_BY_TOPIC,
                 self.route,
+                needs.route(),
                 routes.GetRouteInfoRequestHeader,
                 connection=True,
             ),
@@ -68,6 +71,7 @@ class TopicRequests:
             Request(
                 RequestCode.REGISTER_TOPIC_IN_NAMESRV,
                 self.register,
+                needs.cluster(Action.UPDATE),
                 routes.RegisterTopicRequestHeader,
                 TopicRouteData,
                 read_body=_route_data,
@@ -77,6 +81,7 @@ class TopicRequests:
             Request(
                 RequestCode.DELETE_TOPIC_IN_NAMESRV,
                 self.delete,
+                needs.cluster(Action.UPDATE, "clusterName"),
                 routes.DeleteTopicFromNamesrvRequestHeader,
                 cost=Cost.TABLE,
                 writes=Writes.ROUTES,
@@ -86,29 +91,41 @@ class TopicRequests:
     def _of_lists(self) -> Iterable[Request]:
         return (
             Request(
-                RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, self.all_topics, cost=Cost.TABLE
+                RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+                self.all_topics,
+                needs.cluster(Action.LIST | Action.GET),
+                cost=Cost.TABLE,
             ),
             Request(
                 RequestCode.GET_TOPICS_BY_CLUSTER,
                 self.of_cluster,
+                needs.cluster(Action.LIST | Action.GET, "cluster"),
                 routes.GetTopicsByClusterRequestHeader,
                 cost=Cost.TABLE,
             ),
             Request(
                 RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS,
                 self.system_topics,
+                needs.cluster(Action.LIST | Action.GET),
                 raw=True,
                 cost=Cost.TABLE,
             ),
-            Request(RequestCode.GET_UNIT_TOPIC_LIST, self.of_units, cost=Cost.TABLE),
+            Request(
+                RequestCode.GET_UNIT_TOPIC_LIST,
+                self.of_units,
+                needs.cluster(Action.LIST | Action.GET),
+                cost=Cost.TABLE,
+            ),
             Request(
                 RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST,
                 self.with_unit_subscription,
+                needs.cluster(Action.LIST | Action.GET),
                 cost=Cost.TABLE,
             ),
             Request(
                 RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
                 self.with_unit_subscription_only,
+                needs.cluster(Action.LIST | Action.GET),
                 cost=Cost.TABLE,
             ),
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.part import Part, SavedTable, Service
 from rocketmq_sdk.broker_embedded.pop.ack import AckProcessor
 from rocketmq_sdk.broker_embedded.pop.change_invisible import ChangeInvisibleTimeProcessor
@@ -68,6 +70,7 @@ class PopPart(Part):
             Request(
                 RequestCode.POP_MESSAGE,
                 self._popper.pop,
+                needs.topic_and_group(Action.SUB),
                 headers.PopMessageRequestHeader,
                 raw=True,
                 asked=Asked.MASTER,
@@ -79,6 +82,7 @@ class PopPart(Part):
             Request(
                 RequestCode.PEEK_MESSAGE,
                 PeekProcessor(self._core, self.state).peek,
+                needs.topic_and_group(Action.SUB),
                 headers.PeekMessageRequestHeader,
                 raw=True,
                 vip=False,
@@ -88,6 +92,7 @@ class PopPart(Part):
             Request(
                 RequestCode.NOTIFICATION,
                 self._notifier.notify,
+                needs.topic_and_group(Action.SUB),
                 headers.NotificationRequestHeader,
                 raw=True,
                 asked=Asked.MASTER,
@@ -97,6 +102,7 @@ class PopPart(Part):
             Request(
                 RequestCode.POLLING_INFO,
                 self._notifier.polling_info,
+                needs.topic_and_group(Action.GET),
                 headers.PollingInfoRequestHeader,
                 raw=True,
                 vip=False,
@@ -109,6 +115,7 @@ class PopPart(Part):
             Request(
                 RequestCode.ACK_MESSAGE,
                 self._acks.ack,
+                needs.topic_and_group(Action.SUB),
                 headers.AckMessageRequestHeader,
                 raw=True,
                 asked=Asked.MASTER,
@@ -118,6 +125,7 @@ class PopPart(Part):
             Request(
                 RequestCode.BATCH_ACK_MESSAGE,
                 self._acks.batch_ack,
+                needs.members_in(BatchAckMessageRequestBody, _acknowledged),
                 body=BatchAckMessageRequestBody,
                 raw=True,
                 body_limit=ACKS,
@@ -129,6 +137,7 @@ class PopPart(Part):
             Request(
                 RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
                 self._changes.change,
+                needs.topic_and_group(Action.SUB),
                 headers.ChangeInvisibleTimeRequestHeader,
                 raw=True,
                 asked=Asked.MASTER,
@@ -188,3 +197,8 @@ class PopPart(Part):
     async def close(self) -> None:
         """Bring what is in memory into the store and the offsets."""
         await self.state.close()
+
+
+def _acknowledged(body: BatchAckMessageRequestBody) -> Iterable[tuple[str, Iterable[str]]]:
+    for entry in body.acks:
+        yield entry.consumer_group, (entry.topic,)

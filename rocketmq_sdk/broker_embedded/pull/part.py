@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.part import Part, Service
 from rocketmq_sdk.broker_embedded.pull.broadcast_offsets import (
     SCAN_INTERVAL,
@@ -58,7 +60,7 @@ class PullPart(Part):
         """Pulls that wait for messages."""
         self._pulls.held = self.held
         self._offsets = OffsetProcessor(core)
-        self._queries = QueryProcessor(core.store)
+        self._queries = QueryProcessor(core.store, core.config)
         if not core.config.current.is_slave:  # a slave has its master's offsets
             core.offsets.before_write.append(self.scan_broadcast)
 
@@ -71,6 +73,7 @@ class PullPart(Part):
             Request(
                 code,
                 self._pulls.pull,
+                needs.topic_and_group(Action.SUB),
                 PullMessageRequestHeader,
                 raw=True,
                 vip=False,
@@ -90,12 +93,14 @@ class PullPart(Part):
             Request(
                 RequestCode.QUERY_CONSUMER_OFFSET,
                 offsets.query,
+                needs.topic_and_group(Action.SUB | Action.GET),
                 headers.QueryConsumerOffsetRequestHeader,
                 wait=Wait.UNLIMITED,
             ),
             Request(
                 RequestCode.UPDATE_CONSUMER_OFFSET,
                 offsets.update,
+                needs.topic_and_group(Action.SUB | Action.UPDATE),
                 headers.UpdateConsumerOffsetRequestHeader,
                 wait=Wait.UNLIMITED,
                 writes=Writes.OFFSETS,
@@ -103,14 +108,26 @@ class PullPart(Part):
             Request(
                 RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
                 offsets.search,
+                needs.topic(Action.SUB | Action.GET),
                 headers.SearchOffsetRequestHeader,
                 cost=Cost.FILES,
             ),
-            Request(RequestCode.GET_MAX_OFFSET, offsets.maximum, headers.GetMaxOffsetRequestHeader),
-            Request(RequestCode.GET_MIN_OFFSET, offsets.minimum, headers.GetMinOffsetRequestHeader),
+            Request(
+                RequestCode.GET_MAX_OFFSET,
+                offsets.maximum,
+                needs.topic(Action.SUB | Action.GET),
+                headers.GetMaxOffsetRequestHeader,
+            ),
+            Request(
+                RequestCode.GET_MIN_OFFSET,
+                offsets.minimum,
+                needs.topic(Action.SUB | Action.GET),
+                headers.GetMinOffsetRequestHeader,
+            ),
             Request(
                 RequestCode.GET_EARLIEST_MSG_STORETIME,
                 offsets.earliest,
+                needs.topic(Action.SUB | Action.GET),
                 headers.GetEarliestMsgStoretimeRequestHeader,
             ),
         )
@@ -120,6 +137,7 @@ class PullPart(Part):
             Request(
                 RequestCode.QUERY_MESSAGE,
                 self._queries.query_message,
+                needs.topic(Action.SUB | Action.GET),
                 QueryMessageRequestHeader,
                 connection=True,
                 wait=Wait.UNLIMITED,
@@ -128,6 +146,7 @@ class PullPart(Part):
             Request(
                 RequestCode.VIEW_MESSAGE_BY_ID,
                 self._queries.view_message,
+                needs.topic(Action.SUB | Action.GET),
                 ViewMessageRequestHeader,
                 wait=Wait.UNLIMITED,
                 cost=Cost.MESSAGES,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.part import Part, Service
 from rocketmq_sdk.broker_embedded.replication.ha_status import HaStatus
 from rocketmq_sdk.broker_embedded.replication.master import Master
@@ -129,10 +131,16 @@ class ReplicationPart(Part):
     def requests(self) -> Iterable[Request]:
         """How replication goes."""
         return (
-            Request(RequestCode.GET_BROKER_HA_STATUS, self._status, cost=Cost.TABLE),
+            Request(
+                RequestCode.GET_BROKER_HA_STATUS,
+                self._status,
+                needs.cluster(Action.GET),
+                cost=Cost.TABLE,
+            ),
             Request(
                 RequestCode.RESET_MASTER_FLUSH_OFFSET,
                 _reset_master_flush_offset,
+                needs.cluster(Action.UPDATE),
                 ResetMasterFlushOffsetHeader,
             ),
         )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.part import Part
 from rocketmq_sdk.broker_embedded.request import (
     WHOLE_FRAME,
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 class SendPart(Part):
     """Sends of producers, messages that consumers send back, replies to requests."""
 
-    __slots__ = ("_back", "_plain", "_replies", "_sends")
+    __slots__ = ("_back", "_cluster", "_plain", "_replies", "_sends")
 
     def __init__(
         self,
@@ -51,60 +53,67 @@ class SendPart(Part):
         self._plain = PlainSends(core, self._sends)
         self._replies = ReplyProcessor(core, intake, transactions, members, registration)
         self._back = SendBackProcessor(core, intake)
+        self._cluster = core.config.current.broker_cluster_name
 
     def requests(self) -> Iterable[Request]:
         """Three ways to send, two to reply, and sending back."""
-        sends, replies, plain = self._sends, self._replies, self._plain
+        return (*self._of_sends(), *self._of_replies(), self._of_sending_back())
+
+    def _of_sends(self) -> Iterable[Request]:
+        sends, old, new = self._sends, SendMessageRequestHeader, SendMessageRequestHeaderV2
+        plain = self._plain.serve
         return (
-            *(
-                Request(
-                    code,
-                    serve,
-                    header,
-                    raw=True,
-                    together=plain.serve if code == RequestCode.SEND_MESSAGE_V2 else None,
-                    body_limit=WHOLE_FRAME,
-                    asked=Asked.MASTER,
-                    wait=Wait.SEND,
-                    cost=Cost.BODY,
-                    writes=Writes.LOG | Writes.TOPICS,
-                )
-                for code, serve, header in (
-                    (RequestCode.SEND_MESSAGE, sends.send, SendMessageRequestHeader),
-                    (RequestCode.SEND_MESSAGE_V2, sends.send_v2, SendMessageRequestHeaderV2),
-                    (RequestCode.SEND_BATCH_MESSAGE, sends.send_v2, SendMessageRequestHeaderV2),
-                )
-            ),
-            *(
-                Request(
-                    code,
-                    serve,
-                    header,
-                    raw=True,
-                    body_limit=WHOLE_FRAME,
-                    wait=Wait.UNLIMITED,
-                    cost=Cost.BODY,
-                    writes=Writes.LOG | Writes.TOPICS,
-                )
-                for code, serve, header in (
-                    (RequestCode.SEND_REPLY_MESSAGE, replies.reply, SendMessageRequestHeader),
-                    (
-                        RequestCode.SEND_REPLY_MESSAGE_V2,
-                        replies.reply_v2,
-                        SendMessageRequestHeaderV2,
-                    ),
-                )
-            ),
             Request(
-                RequestCode.CONSUMER_SEND_MSG_BACK,
-                self._back.send_back,
-                ConsumerSendMsgBackRequestHeader,
-                connection=True,
+                code,
+                serve,
+                needs.sending(field),
+                header,
+                raw=True,
+                together=plain if code == RequestCode.SEND_MESSAGE_V2 else None,
+                body_limit=WHOLE_FRAME,
                 asked=Asked.MASTER,
                 wait=Wait.SEND,
-                cost=Cost.MESSAGES,
+                cost=Cost.BODY,
                 writes=Writes.LOG | Writes.TOPICS,
-            ),
+            )
+            for code, serve, field, header in (
+                (RequestCode.SEND_MESSAGE, sends.send, "topic", old),
+                (RequestCode.SEND_MESSAGE_V2, sends.send_v2, "b", new),
+                (RequestCode.SEND_BATCH_MESSAGE, sends.send_v2, "b", new),
+            )
+        )
+
+    def _of_replies(self) -> Iterable[Request]:
+        replies, old, new = self._replies, SendMessageRequestHeader, SendMessageRequestHeaderV2
+        return (
+            Request(
+                code,
+                serve,
+                needs.replying(field, self._cluster),
+                header,
+                raw=True,
+                body_limit=WHOLE_FRAME,
+                wait=Wait.UNLIMITED,
+                cost=Cost.BODY,
+                writes=Writes.LOG | Writes.TOPICS,
+            )
+            for code, serve, field, header in (
+                (RequestCode.SEND_REPLY_MESSAGE, replies.reply, "topic", old),
+                (RequestCode.SEND_REPLY_MESSAGE_V2, replies.reply_v2, "b", new),
+            )
+        )
+
+    def _of_sending_back(self) -> Request:
+        return Request(
+            RequestCode.CONSUMER_SEND_MSG_BACK,
+            self._back.send_back,
+            needs.topic_and_group(Action.SUB, "group", "originTopic"),
+            ConsumerSendMsgBackRequestHeader,
+            connection=True,
+            asked=Asked.MASTER,
+            wait=Wait.SEND,
+            cost=Cost.MESSAGES,
+            writes=Writes.LOG | Writes.TOPICS,
         )
 
     def topic_deleted(self, topic: str) -> None:

@@ -9,6 +9,7 @@ import random
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.core import FAQ
+from rocketmq_sdk.broker_embedded.needs import is_of
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
 from rocketmq_sdk.broker_embedded.tables.topics import UNIT_SUBSCRIPTION_FLAG
 from rocketmq_sdk.codes import VERSION_RETRY_TIMES_IN_HEADER, ResponseCode
@@ -96,6 +97,10 @@ class SendBackProcessor:
             original = None if record is None else decode_message(record, inflate=False)
         except ProtocolError:
             original = None
+        if original is not None and self._core.config.current.authorization_enabled:
+            own = original.topic == retry_topic(header.group)
+            if not own and not is_of(header.origin_topic, original):
+                original = None  # Nobody gets messages of topics that he may not read.
         if original is None:
             return Command.response(
                 ResponseCode.SYSTEM_ERROR, remark=f"look message by offset failed, {header.offset}"

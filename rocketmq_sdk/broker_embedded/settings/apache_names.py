@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 SETTING: Final = "setting"
 """Metadata: Apache's name of the setting, None for an attribute that is no setting."""
+SECRET: Final = "secret"
+"""Metadata: the value is shown nowhere, neither in answers nor in errors."""
 
 _IRREGULAR: Final = {
     "check_crc_on_recover": "checkCRCOnRecover",
@@ -47,6 +49,7 @@ class Setting(NamedTuple):
     name: str
     kind: type
     default: object
+    secret: bool = False
 
 
 def apache_name(attribute: str) -> str:
@@ -75,7 +78,11 @@ def _find_settings(cls: Any) -> Mapping[str, Setting]:
         name = attribute.metadata.get(SETTING, apache_name(attribute.name))
         if name is not None:
             found[name] = Setting(
-                attribute.name, name, _kind(hints[attribute.name]), attribute.default
+                attribute.name,
+                name,
+                _kind(hints[attribute.name]),
+                attribute.default,
+                SECRET in attribute.metadata,
             )
     return dict(sorted(found.items()))
 
@@ -139,14 +146,17 @@ def evolve_settings(settings: _Settings, texts: Mapping[str, str]) -> _Settings:
     try:
         return attrs.evolve(settings, **values)  # type: ignore[misc]
     except (ValueError, TypeError) as error:
-        named = ", ".join(f"{name}={text}" for name, text in texts.items())
+        named = ", ".join(
+            name if known[name].secret else f"{name}={text}" for name, text in texts.items()
+        )
         raise ConfigurationError(f"{named} is not acceptable: {error}") from None
 
 
 def export_settings(settings: object) -> dict[str, str]:
-    """All settings that have a value, as texts by Apache's names."""
+    """All settings that have a value and are not secret, as texts by Apache's names."""
     values = (
         (name, getattr(settings, setting.attribute))
         for name, setting in settings_of(type(settings)).items()
+        if not setting.secret
     )
     return {name: format_setting(value) for name, value in values if value is not None}

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import attrs
 
 from rocketmq_sdk.broker_embedded.settings.apache_names import (
+    SECRET,
     SETTING,
     evolve_settings,
     export_settings,
@@ -69,6 +70,10 @@ _READ_AT_THE_START: Final = frozenset(
         "delayOffsetUpdateVersionStep",
         "expectConsumerNumUseFilter",
         "maxErrorRateOfBloomFilter",
+        "authenticationEnabled",
+        "authenticationWhitelist",
+        "authorizationEnabled",
+        "authorizationWhitelist",
     }
 )
 _OF_RETENTION: Final = frozenset(
@@ -86,7 +91,8 @@ _LIVE_IN_THE_STORE: Final = _OF_RETENTION | {"maxMessageSize"}
 _FIXED_WHILE_RUNNING: Final = tuple(
     sorted(_READ_AT_THE_START | (settings_of(StoreConfig).keys() - _LIVE_IN_THE_STORE))
 )
-ALWAYS_BLACK_LISTED: Final = frozenset({"configBlackList", "brokerConfigPath", "rocketmqHome"})
+_SECRETS: Final = frozenset(("initAuthenticationUser", "innerClientAuthenticationCredentials"))
+ALWAYS_BLACK_LISTED: Final = _SECRETS | {"configBlackList", "brokerConfigPath", "rocketmqHome"}
 
 
 class BrokerRole(Enum):
@@ -114,6 +120,29 @@ def _one_path(_instance: object, attribute: attrs.Attribute[str | None], value: 
             f"{attribute.name}={value!r} is not one path; this broker keeps its log in one "
             "directory: name that, or join the disks below it"
         )
+
+
+def request_codes(text: str | None) -> frozenset[int]:
+    """The request codes in a list separated by commas.
+
+    Raises `ConfigurationError` for something that is no number.
+    """
+    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
+    if bad := [part for part in parts if not part.isascii() or not part.isdecimal()]:
+        raise ConfigurationError(f"{bad[0]!r} is no request code; write numbers such as 34,105")
+    return frozenset(map(int, parts))
+
+
+def _codes(_instance: object, attribute: attrs.Attribute[str | None], value: str | None) -> None:
+    try:
+        request_codes(value)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{attribute.name}: {error}") from None
+
+
+def _secret() -> str | None:
+    value: str | None = attrs.field(default=None, repr=False, metadata={SECRET: True})
+    return value
 
 
 def _integer(default: int, low: int = 0, high: int | None = None) -> int:
@@ -299,6 +328,27 @@ class BrokerConfig:
     force_register: bool = True
     compressed_register: bool = False
 
+    # Access control
+    authentication_enabled: bool = False
+    """Whether each request must carry the signature of a user."""
+    authentication_whitelist: str | None = attrs.field(default=None, validator=_codes)
+    """Codes of requests that need no signature, separated by commas."""
+    authorization_enabled: bool = False
+    """Whether users need a permission for what they ask."""
+    authorization_whitelist: str | None = attrs.field(default=None, validator=_codes)
+    """Codes of requests that need no permission, separated by commas."""
+    init_authentication_user: str | None = _secret()
+    """A super user to begin with, as `{"username": "...", "password": "..."}`.
+
+    Made when there is no user of that name. Secret: shown in no answer and no error.
+    """
+    inner_client_authentication_credentials: str | None = _secret()
+    """The keys of the broker's own calls, `{"accessKey": "...", "secretKey": "..."}`.
+
+    Its calls go to name servers and to its master. Their user is made as that of the
+    setting above is; secret as well.
+    """
+
     store: StoreConfig = attrs.field(factory=StoreConfig, metadata={SETTING: None})
     extra: Mapping[str, str] = attrs.field(factory=dict, metadata={SETTING: None})
     """Properties without effect here, kept so that GET_BROKER_CONFIG shows them."""
@@ -310,6 +360,11 @@ class BrokerConfig:
                 "set brokerRole=SLAVE, or leave brokerId out, as a master's is 0"
             )
         parse_delay_levels(self.store.message_delay_level)
+        if self.authorization_enabled and not self.authentication_enabled:
+            raise ConfigurationError(
+                "authorizationEnabled=true without authenticationEnabled=true would believe every "
+                "name that a request carries: set both"
+            )
 
     @classmethod
     def from_properties(cls, text: str) -> tuple[Self, list[str]]:
@@ -487,5 +542,7 @@ class LiveConfig:
                     "it takes effect after a restart; change the configuration file"
                 )
                 raise ConfigurationError(f"{name} {problem}")
+        if not _SECRETS.isdisjoint(texts):
+            raise ConfigurationError("secrets cannot change while the broker runs")
         check_kept(texts)
         return changed, warnings

@@ -19,7 +19,10 @@ _NETTY: Final = "there is no Netty; the limits of connections are this broker's 
 _OF_CLIENTS: Final = "it belongs to the client inside Apache's broker"
 _PAGES: Final = "files are written through descriptors, not through mapped memory"
 _OF_ROCKSDB: Final = "it tunes RocksDB, which is not used"
-_OF_ACCESS: Final = "it belongs to access control, which is off"
+_OF_ACCESS: Final = (
+    "users and policies are in config/access.json and in memory; each signature is checked, and "
+    "permissions are remembered for each connection until they change"
+)
 _OF_CONTROLLER: Final = "it belongs to controller mode or DLedger, which are off"
 _OF_METRICS: Final = "no metrics are exported; statistics and counters are served by requests"
 _OF_LITE: Final = "lite topics and light queues are not kept"
@@ -101,10 +104,8 @@ _WITHOUT_EFFECT: Final = {
         """,
     _OF_ACCESS: """
         aclCacheMaxNum authConfigPath authenticationMetadataProvider authenticationProvider
-        authenticationStrategy authenticationWhitelist authorizationMetadataProvider
-        authorizationProvider authorizationStrategy authorizationWhitelist
-        initAuthenticationUser innerClientAuthenticationCredentials migrateAuthFromV1Enabled
-        userCacheMaxNum
+        authenticationStrategy authorizationMetadataProvider authorizationProvider
+        authorizationStrategy migrateAuthFromV1Enabled userCacheMaxNum
         """,
     _OF_CONTROLLER: """
         asyncLearner brokerElectionPriority brokerHeartbeatInterval
@@ -314,6 +315,4 @@ REFUSALS: Final[dict[str, Refusal]] = {
     "isInBrokerContainer": Refusal(_true, _CONTAINER),
     "brokerConfigPaths": Refusal(_anything, _CONTAINER),
     "aclEnable": Refusal(_true, _ACCESS),
-    "authenticationEnabled": Refusal(_true, _ACCESS),
-    "authorizationEnabled": Refusal(_true, _ACCESS),
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.part import Part, SavedTable, Service
 from rocketmq_sdk.broker_embedded.request import Asked, Cost, Request, Wait, Writes
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
@@ -58,15 +60,23 @@ class TimerPart(Part):
             Request(
                 RequestCode.RECALL_MESSAGE,
                 self._recall.recall,
+                needs.topic(Action.PUB),
                 RecallMessageRequestHeader,
                 connection=True,
                 asked=Asked.MASTER_BY_NAME,
                 wait=Wait.SEND,
                 writes=Writes.LOG,
             ),
-            Request(RequestCode.GET_TIMER_CHECK_POINT, self._checkpoint),
-            Request(RequestCode.GET_TIMER_METRICS, self._metrics, cost=Cost.TABLE),
-            Request(RequestCode.GET_ALL_DELAY_OFFSET, self._delay_offsets),
+            Request(RequestCode.GET_TIMER_CHECK_POINT, self._checkpoint, needs.cluster(Action.GET)),
+            Request(
+                RequestCode.GET_TIMER_METRICS,
+                self._metrics,
+                needs.cluster(Action.GET),
+                cost=Cost.TABLE,
+            ),
+            Request(
+                RequestCode.GET_ALL_DELAY_OFFSET, self._delay_offsets, needs.cluster(Action.GET)
+            ),
         )
 
     def services(self) -> Iterable[Service]:

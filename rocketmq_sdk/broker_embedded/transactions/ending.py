@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded.needs import is_of
 from rocketmq_sdk.broker_embedded.timers.intake import STORED
 from rocketmq_sdk.broker_embedded.transactions.check import immunity_ms
 from rocketmq_sdk.broker_embedded.transactions.half_messages import committed, renewed, resumed
@@ -74,6 +75,9 @@ class TransactionProcessor:
         outcome = header.commit_or_rollback
         message = _half_of(record)
         problem = _problem(message, header)
+        named = header.topic if self._core.config.current.authorization_enabled else None
+        if named and message is not None and not is_of(named, message):
+            problem = _NOT_FOUND  # The permission was asked for another topic.
         if message is None or problem is not None:
             return Command.response(ResponseCode.SYSTEM_ERROR, remark=problem)
         if self._too_late(message, header):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded import needs
+from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.part import Part, Service
 from rocketmq_sdk.broker_embedded.request import Asked, Request, Wait, Writes
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutResult, PutStatus
@@ -57,6 +59,7 @@ class TransactionPart(Part):
             Request(
                 RequestCode.END_TRANSACTION,
                 self._endings.end,
+                needs.topic(Action.PUB, unnamed=True),
                 EndTransactionRequestHeader,
                 asked=Asked.MASTER_BY_NAME,
                 wait=Wait.TRANSACTION,
@@ -65,6 +68,7 @@ class TransactionPart(Part):
             Request(
                 RequestCode.RESUME_CHECK_HALF_MESSAGE,
                 self._endings.resume,
+                needs.topic(Action.UPDATE),
                 ResumeCheckHalfMessageRequestHeader,
                 writes=Writes.LOG,
             ),

@@ -9,10 +9,13 @@ from rocketmq_sdk.protocol.body import Body
 
 @attrs.frozen
 class UserInfo(Body):
-    """A user; `user_type` is Super or Normal, `user_status` enable or disable."""
+    """A user; `user_type` is Super or Normal, `user_status` enable or disable.
+
+    The password is in no repr.
+    """
 
     username: str | None = None
-    password: str | None = None
+    password: str | None = attrs.field(default=None, repr=False)
     user_type: str | None = None
     user_status: str | None = None
 

@@ -17,7 +17,7 @@ from rocketmq_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from rocketmq_sdk.client.config import ClientOptions
-    from rocketmq_sdk.client.credentials import Credentials
+    from rocketmq_sdk.remoting.credentials import Credentials
     from rocketmq_sdk.spark.options.settings import SparkOptions
 
 
@@ -66,7 +66,7 @@ class ClusterAccess:
 
         Raises `ConfigurationError` where file or environment do not have them.
         """
-        from rocketmq_sdk.client.credentials import Credentials
+        from rocketmq_sdk.remoting.credentials import Credentials
 
         if self.access_key is not None:
             return Credentials(self.access_key, self.secret_key or "", self.security_token)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.client.credentials import Signing
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 from rocketmq_sdk.protocol.signing import SIGNATURE
+from rocketmq_sdk.remoting.credentials import Signing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rocketmq_sdk.client.credentials import Credentials
     from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.remoting.credentials import Credentials
 
 logger = logging.getLogger("rocketmq_sdk.spark")
 _IN_REMARKS: Final = ("AclException", "AuthenticationException", "AuthorizationException")

@@ -344,7 +344,6 @@ def test_what_is_known_and_not_served_says_why() -> None:
     scene = Scene()
     for code in (
         RequestCode.CONTROLLER_ELECT_MASTER,
-        RequestCode.AUTH_CREATE_USER,
         RequestCode.POP_ROLLBACK,
     ):
         answer = ask(scene, code)

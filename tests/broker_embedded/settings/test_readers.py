@@ -56,8 +56,8 @@ def changes_while_running(cls: type, setting: Setting) -> bool:
     """Whether a request may give the setting another value."""
     if cls is NamesrvConfig:
         return setting.name != "listenPort"
-    if setting.name == "brokerId":
-        return False  # It is refused together with a role that does not fit.
+    if setting.name in ("brokerId", "authorizationEnabled"):
+        return False  # Refused alone: the role does not fit, or nobody is authenticated.
     value = BrokerConfig().export().get(setting.name, "text")
     others = {"true": "false", "false": "true", "04": "05", "5": "7"}
     values = [

@@ -33,10 +33,12 @@ _B = TypeVar("_B", bound="Body")
 class ConfigFile:
     """A JSON value under a name such as `topics.json`."""
 
-    __slots__ = ("_files", "_foreign", "_lock", "_path", "_sound", "name")
+    __slots__ = ("_files", "_foreign", "_lock", "_path", "_private", "_sound", "name")
 
-    def __init__(self, files: FileSystem, name: str) -> None:
+    def __init__(self, files: FileSystem, name: str, *, private: bool = False) -> None:
+        """A `private` file can be read by its owner alone."""
         self.name = name
+        self._private = private
         self._files = files
         self._lock = trio.Lock()
         self._sound = False
@@ -142,7 +144,7 @@ class ConfigFile:
     def _replace(self, data: bytes) -> None:
         files = self._files
         fresh = f"{self._path}.new"
-        write_small(files, fresh, data)
+        write_small(files, fresh, data, private=self._private)
         if (self._sound and files.exists(self._path)) or self._read(self._path)[0]:
             files.rename(self._path, f"{self._path}.bak")
         self._sound = False

@@ -186,8 +186,11 @@ class FileSystem(Protocol):
         """The content of a small file; None when it does not exist."""
         ...
 
-    def write(self, path: str, data: bytes) -> None:
-        """Replace the content of a small file and make it durable."""
+    def write(self, path: str, data: bytes, *, private: bool = False) -> None:
+        """Replace the content of a small file and make it durable.
+
+        A `private` file can be read by its owner alone, before it holds anything.
+        """
         ...
 
     def rename(self, old: str, new: str) -> None:

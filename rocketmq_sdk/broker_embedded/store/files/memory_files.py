@@ -281,8 +281,8 @@ class MemoryFileSystem:
         file = self._files.get(path)
         return None if file is None else file.pread(file.size(), 0)
 
-    def write(self, path: str, data: bytes) -> None:
-        """Replace the content of a file."""
+    def write(self, path: str, data: bytes, *, private: bool = False) -> None:  # noqa: ARG002
+        """Replace the content of a file; in memory all of them are private."""
         file = self.open(path)
         file.truncate(0)
         file.pwrite(data, 0)

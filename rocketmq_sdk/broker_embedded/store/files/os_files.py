@@ -39,6 +39,7 @@ _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NOT_OFFERED: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV})
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 _MODE: Final = 0o644
+_PRIVATE_MODE: Final = 0o600
 _HAS_FALLOCATE: Final = hasattr(os, "posix_fallocate")
 _ZEROS: Final = bytes(64 * 1024)
 _ZEROS_AHEAD: Final = 1024 * 1024
@@ -136,6 +137,17 @@ def _used_ratio(path: str | os.PathLike[str]) -> float:
     used = found.f_blocks - found.f_bfree
     total = used + found.f_bavail
     return -(-used * 100 // total) / 100 if total else 0.0
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that its owner alone can read, whoever could read it before."""
+    descriptor = os.open(path, flags, _PRIVATE_MODE)
+    try:
+        os.fchmod(descriptor, _PRIVATE_MODE)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 class OsFile:
@@ -494,12 +506,12 @@ class OsFileSystem:
         except ValueError as error:
             raise StoreCorruptError(f"{path} is no regular file; move it away") from error
 
-    def write(self, path: str, data: bytes) -> None:
-        """Replace the content and sync it."""
+    def write(self, path: str, data: bytes, *, private: bool = False) -> None:
+        """Replace the content and sync it; a private file has the mode 0600."""
         full_path = Path(self.full_path(path))
         try:
             full_path.parent.mkdir(parents=True, exist_ok=True)
-            with full_path.open("wb") as file:
+            with open(full_path, "wb", opener=_private if private else None) as file:
                 file.write(data)
                 file.flush()
                 durable.sync_descriptor(file.fileno())

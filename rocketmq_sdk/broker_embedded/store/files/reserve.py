@@ -24,14 +24,14 @@ _STEP: Final = 16 * 1024
 _LEAST: Final = 2 * _STEP
 
 
-def write_small(files: FileSystem, path: str, data: bytes) -> None:
+def write_small(files: FileSystem, path: str, data: bytes, *, private: bool = False) -> None:
     """`FileSystem.write`, with space from the reserve when there is no other.
 
     Raises `StoreFullError` when the reserve is used up too, and `StoreError`.
     """
     while True:
         try:
-            files.write(path, data)
+            files.write(path, data, private=private)
             return
         except StoreFullError:
             if not _give_back(files, len(data)):

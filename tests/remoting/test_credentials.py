@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_sdk.client.credentials import Credentials, Signing
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.signing import verify
+from rocketmq_sdk.remoting.credentials import Credentials, Signing
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,1 @@
+"""Access control: users, policies, and the guard in front of every request."""
