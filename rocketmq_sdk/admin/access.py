@@ -27,6 +27,19 @@ def _subject(name: str) -> str:
     return name if name.startswith(_USER) else _USER + name
 
 
+def _policies(
+    subject: str,
+    resources: Iterable[str],
+    actions: Iterable[str],
+    decision: str,
+    source_ips: Iterable[str],
+    policy_type: str,
+) -> AclInfo:
+    sources, named = tuple(source_ips), tuple(actions)
+    entries = tuple(PolicyEntryInfo(one, named, sources or None, decision) for one in resources)
+    return AclInfo(_subject(subject), (PolicyInfo(policy_type, entries),))
+
+
 class _Everywhere:
     """Where changes go to, and where questions are asked."""
 
@@ -181,14 +194,27 @@ class Acls(_Everywhere):
         are addresses or ranges (10.0.0.0/8), none for everywhere. Policies for the same
         resources are replaced. Default policies count where no Custom one matches.
         """
-        sources, named = tuple(source_ips), tuple(actions)
-        entries = tuple(PolicyEntryInfo(one, named, sources or None, decision) for one in resources)
-        acl = AclInfo(_subject(subject), (PolicyInfo(policy_type, entries),))
+        acl = _policies(subject, resources, actions, decision, source_ips, policy_type)
         for each in await self._addresses(address, cluster, timeout):
             await api.create_acl(self._client, each, acl, timeout)
 
-    update = create
-    """`updateAcl` does what `createAcl` does."""
+    async def update(
+        self,
+        subject: str,
+        resources: Iterable[str],
+        actions: Iterable[str],
+        *,
+        decision: str = "Allow",
+        source_ips: Iterable[str] = (),
+        policy_type: str = "Custom",
+        address: str | None = None,
+        cluster: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """The same as `create`, by the request of `updateAcl`."""
+        acl = _policies(subject, resources, actions, decision, source_ips, policy_type)
+        for each in await self._addresses(address, cluster, timeout):
+            await api.update_acl(self._client, each, acl, timeout)
 
     async def delete(
         self,

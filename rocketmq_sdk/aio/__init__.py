@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.client.config import ClientConfig
-    from rocketmq_sdk.client.credentials import Credentials, Signing
     from rocketmq_sdk.consumer.assign.average import Average, AverageByCircle
     from rocketmq_sdk.consumer.assign.by_config import ByConfig
     from rocketmq_sdk.consumer.assign.consistent_hash import ConsistentHash
@@ -101,6 +100,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.producer.request_reply import reply_message
     from rocketmq_sdk.producer.transaction import Transaction, TransactionResult
     from rocketmq_sdk.protocol.flags import HeaderEncoding
+    from rocketmq_sdk.remoting.credentials import Credentials, Signing
 
 _HOME_OF: Final[dict[str, str]] = {
     "AccumulatedHandle": "rocketmq_sdk.aio.handles",
@@ -125,7 +125,7 @@ _HOME_OF: Final[dict[str, str]] = {
     "ConsumeLater": "rocketmq_sdk.consumer.outcome",
     "ConsumerHealth": "rocketmq_sdk.consumer.health",
     "ConsumerStatistics": "rocketmq_sdk.consumer.statistics",
-    "Credentials": "rocketmq_sdk.client.credentials",
+    "Credentials": "rocketmq_sdk.remoting.credentials",
     "EmbeddedBroker": "rocketmq_sdk.aio.faces.embedded_broker",
     "ExpressionType": "rocketmq_sdk.model.enums",
     "FieldError": "rocketmq_sdk.errors",
@@ -171,7 +171,7 @@ _HOME_OF: Final[dict[str, str]] = {
     "SendStatus": "rocketmq_sdk.model.enums",
     "SendTimeout": "rocketmq_sdk.errors",
     "ServiceNotAvailableError": "rocketmq_sdk.errors",
-    "Signing": "rocketmq_sdk.client.credentials",
+    "Signing": "rocketmq_sdk.remoting.credentials",
     "SimpleConfig": "rocketmq_sdk.consumer.config",
     "SimpleConsumer": "rocketmq_sdk.aio.faces.simple_consumer",
     "SimpleStatistics": "rocketmq_sdk.consumer.statistics",

@@ -173,6 +173,8 @@ ATTACHED: Final = {
         "self.groups = owner._adopt(Groups(self._inner.groups))",
         "self.messages = owner._adopt(Messages(self._inner.messages))",
         "self.dead_letters = owner._adopt(DeadLetters(self._inner.dead_letters))",
+        "self.users = owner._adopt(Users(self._inner.users))",
+        "self.acls = owner._adopt(Acls(self._inner.acls))",
     ),
 }
 
@@ -276,6 +278,8 @@ FACES: Final = (
     Face("Groups", "admin.groups", "admin_groups", "Face"),
     Face("Messages", "admin.messages", "admin_messages", "MessageQueries"),
     Face("DeadLetters", "admin.dead_letters", "admin_dead_letters", "Face"),
+    Face("Users", "admin.access", "admin_users", "Face"),
+    Face("Acls", "admin.access", "admin_acls", "Face"),
     Face("Admin", "admin.client", "admin", "Entered", entered=True, public=True),
     Face(
         "EmbeddedBroker",

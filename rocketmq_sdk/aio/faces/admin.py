@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.admin.client import Admin as InnerAdmin
+from rocketmq_sdk.aio.faces.admin_acls import Acls
 from rocketmq_sdk.aio.faces.admin_cluster import Cluster
 from rocketmq_sdk.aio.faces.admin_dead_letters import DeadLetters
 from rocketmq_sdk.aio.faces.admin_groups import Groups
 from rocketmq_sdk.aio.faces.admin_messages import Messages
 from rocketmq_sdk.aio.faces.admin_topics import Topics
+from rocketmq_sdk.aio.faces.admin_users import Users
 from rocketmq_sdk.aio.faces.client import Client
 from rocketmq_sdk.aio.life import Entered, inner_client, inner_of
 
@@ -31,10 +33,10 @@ class Admin(Entered):
 
     `cluster` tells of brokers, `topics` and `groups` make, change, measure and delete,
     `messages` finds stored messages and their traces and follows a topic,
-    `dead_letters` shows what groups gave up and sends it again. `namesrv` is a list of
-    addresses or an `EmbeddedBroker` (unset: `NAMESRV_ADDR`); or `client=` shares a
-    running `Client`, and need not be entered then. The options are those of
-    `ClientConfig`.
+    `dead_letters` shows what groups gave up and sends it again, `users` and `acls` are
+    about access control. `namesrv` is a list of addresses or an `EmbeddedBroker`
+    (unset: `NAMESRV_ADDR`); or `client=` shares a running `Client`, and need not be
+    entered then. The options are those of `ClientConfig`.
 
     Raises `ConfigurationError` for settings that are unknown or not acceptable.
     """
@@ -56,3 +58,5 @@ class Admin(Entered):
         self.groups = owner._adopt(Groups(self._inner.groups))
         self.messages = owner._adopt(Messages(self._inner.messages))
         self.dead_letters = owner._adopt(DeadLetters(self._inner.dead_letters))
+        self.users = owner._adopt(Users(self._inner.users))
+        self.acls = owner._adopt(Acls(self._inner.acls))

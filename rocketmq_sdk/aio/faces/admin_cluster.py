@@ -56,10 +56,10 @@ class Cluster(Face):
         """Change settings of a running broker, all or none.
 
         Names are in Python's or in Java's spelling. Raises `ConfigurationError` for one
-        that the broker does not show among its settings, because brokers keep such a
-        name without effect. They do not show a setting without a value either, such as
-        `haMasterAddress`: `unknown` sends all names as they are. Raises the broker's
-        error when it refuses a name or a value.
+        that the broker does not show among its settings, because Apache's broker says
+        nothing and does nothing then (`Configuration.mergeIfExist`). A setting without
+        a value, such as `haMasterAddress`, is not shown either: `unknown` sends all
+        names as they are. Raises the broker's error when it refuses a name or a value.
         """
         return await self._call(
             self._inner.change_settings, address, settings, unknown=unknown, timeout=timeout

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
     from rocketmq_sdk.broker_embedded.supervision import BrokerHealth
     from rocketmq_sdk.clock import Clock
+    from rocketmq_sdk.remoting.credentials import Credentials
 
 
 class EmbeddedBroker(InProcessBroker):
@@ -124,6 +125,15 @@ class EmbeddedBroker(InProcessBroker):
     def config(self) -> BrokerConfig:
         """The settings in force."""
         return self._inner.config
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """The keys of a super user of the settings, for clients in this process.
+
+        Those of `innerClientAuthenticationCredentials`, else of
+        `initAuthenticationUser`; None without either.
+        """
+        return self._inner.credentials
 
     def health(self) -> BrokerHealth:
         """Whether it takes messages now, how its services are, and what is wrong.
