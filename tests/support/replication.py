@@ -109,5 +109,5 @@ async def in_state(slave: Slave, state: SlaveState) -> None:
 async def connected(master: Master, count: int = 1) -> None:
     """Wait until so many slaves have reported."""
     with trio.fail_after(120):
-        while sum(replica.acknowledged >= 0 for replica in master.replicas.connected) < count:
+        while sum(replica.requested >= 0 for replica in master.replicas.connected) < count:
             await trio.sleep(0.05)

@@ -150,7 +150,7 @@ async def apache_behind_ours(directory: Path, count: int, *, restart: bool = Tru
                     )
                 )
                 await until(
-                    lambda: any(replica.acknowledged >= 0 for replica in replicas.connected), 120
+                    lambda: any(replica.requested >= 0 for replica in replicas.connected), 120
                 )
                 last = (
                     await publish(master.namesrv_address, topic, math.ceil(count / parts), part)

@@ -63,11 +63,11 @@ class HaStatus:
     def _connection(
         self, replica: Replica, end: int, now: float, max_gap: int
     ) -> HAConnectionRuntimeInfo:
-        behind = end - max(0, replica.acknowledged)
+        behind = end - max(0, replica.position)
         speed = self._speed(replica, now, replica.transferred)
-        in_sync = replica.acknowledged >= 0 and behind < max_gap
+        in_sync = replica.position >= 0 and behind < max_gap
         return HAConnectionRuntimeInfo(
-            replica.address, replica.acknowledged, behind, in_sync, speed, replica.sent
+            replica.address, replica.position, behind, in_sync, speed, replica.sent
         )
 
     def _speed(self, key: object, now: float, total: int) -> int:

@@ -6,10 +6,13 @@ as it lies in the files, with their blank ends, up to the confirm offset: under
 SYNC_FLUSH only what is synced, so that a power cut cannot leave a slave ahead of its
 master.
 
-Beyond Apache, a slave that is ahead of the master all the same is refused, and so is
-one whose position the log no longer holds; the log says which and what to do. Apache's
-master sends such a slave bytes from the middle of other records, or lets it wait for
-ever.
+Beyond Apache, the first report only says where to begin: a slave has acknowledged
+nothing before it was sent something, which it compares with what it has, and never more
+than it was sent. At Apache's master each report counts (`slaveAckOffset`), so that a
+slave with the log of another master acknowledges messages that it does not have.
+A slave that is ahead of the master is refused, and so is one whose position the log no
+longer holds; the log says which and what to do. Apache's master sends such a slave
+bytes from the middle of other records, or lets it wait for ever.
 """
 
 from __future__ import annotations
@@ -142,7 +145,7 @@ class Master:
                 (
                     other
                     for other, scope in self._scopes.items()
-                    if other.acknowledged < 0 and not scope.cancel_called
+                    if other.requested < 0 and not scope.cancel_called
                 ),
                 None,
             )
@@ -207,11 +210,12 @@ class Master:
                 return
             position = reader.feed(data)
             if position is not None:
-                first = replica.acknowledged < 0
                 self._check(position)
-                self.replicas.acknowledge(replica, position)
-                if first:
+                if replica.requested >= 0:
+                    self.replicas.acknowledge(replica, min(position, replica.sent))
+                else:
                     replica.sent = self._first_position(position)
+                    replica.requested = position
                     _log.info(
                         "the slave %s has the log up to %d and is sent it from %d on",
                         replica.address,
@@ -265,6 +269,6 @@ class Master:
             for at in range(0, len(data), batch):
                 piece = data[at : at + batch]
                 parts += (encode_head(position + at, len(piece)), piece)
-            await stream.send_all(b"".join(parts))
             replica.sent = position + len(data)
+            await stream.send_all(b"".join(parts))
             replica.transferred += len(data)

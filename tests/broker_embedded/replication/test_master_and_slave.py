@@ -18,6 +18,7 @@ from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSyst
 from rocketmq_sdk.broker_embedded.store.messages import Arrival, PutStatus
 from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify
+from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.transport.memory import MemoryNetwork
 from support.replication import (
     ADDRESS,
@@ -420,3 +421,78 @@ async def test_a_new_slave_gets_the_files_of_all_messages_that_somebody_waits_fo
             await trio.sleep(1)
             assert statuses == [PutStatus.PUT_OK]
             assert bodies(slave, "TopicA", 1)[0] == b"waited for"
+
+
+async def test_a_slave_with_another_log_acknowledges_nothing_of_this_one(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    network, other = MemoryNetwork(), _files()
+    async with (
+        open_slave(network, other) as (slave, _following),
+        open_master(network) as (master, _),
+    ):
+        _put(master, 100)
+        await caught_up(slave, master)
+    statuses: list[PutStatus] = []
+    async with open_master(network) as (master, service), trio.open_nursery() as nursery:
+
+        async def send() -> None:
+            statuses.append(await master.wait_durable(master.put(message("TopicA", 1, b"mine"))))
+
+        nursery.start_soon(send)
+        _put(master, 200)
+        async with open_slave(network, other) as (_slave, following):
+            await in_state(following, SlaveState.DIVERGED)
+            await trio.sleep(10)
+        assert statuses == [PutStatus.FLUSH_SLAVE_TIMEOUT]
+        assert service.replicas.most_acknowledged == 0
+
+
+async def test_the_first_report_asks_and_those_behind_it_acknowledge(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """As a slave of Apache's reports: where its log ends, then again and again."""
+    network = MemoryNetwork()
+    async with open_master(network) as (master, service):
+        _put(master, 10)
+        end = master.max_physical_offset
+        stream = await network.connect(ADDRESS)
+        await stream.send_all(encode_report(end))
+        await connected(service)
+        [replica] = service.replicas.connected
+        assert (replica.requested, replica.acknowledged, replica.sent) == (end, -1, end)
+        assert service.replicas.in_sync(end) == 2, "its log is long enough for new messages"
+        assert not service.replicas.have(end)
+        await stream.send_all(encode_report(end))
+        await trio.sleep(0.1)
+        assert replica.acknowledged == end
+        assert service.replicas.have(end)
+        _put(master, 1)
+        await trio.sleep(0.1)
+        assert replica.sent == master.max_physical_offset
+        await stream.aclose()
+
+
+async def test_progress_is_secure_when_the_slaves_have_it(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    network = MemoryNetwork()
+    async with open_master(network) as (master, service):
+        _put(master, 5)
+        end = master.max_physical_offset
+        await master.flush_log(end)
+        assert not master.is_secure(end)
+        began = trio.current_time()
+        with pytest.raises(StoreError, match="not enough slaves have the log"):
+            await master.secure(end)
+        assert trio.current_time() - began == pytest.approx(master.config.slave_timeout / 1000)
+        await master.secure(end, replicated=False)
+        async with open_slave(network) as (slave, _following):
+            await caught_up(slave, master)
+            await connected(service)
+            await master.secure(end)
+            assert master.is_secure(end)
+            _put(master, 1)
+            assert not master.is_secure(master.max_physical_offset)
+            await master.secure(master.max_physical_offset)
+            assert slave.max_physical_offset == master.max_physical_offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from rocketmq_sdk import (
 from rocketmq_sdk.broker_embedded.replication.slave import SlaveState
 from rocketmq_sdk.broker_embedded.timers.checkpoint import read_checkpoint
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, StoreError
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.protocol.bodies.members import (
     MessageRequestMode,
@@ -311,3 +312,30 @@ async def test_roles_that_contradict_themselves_are_refused(
     with pytest.raises(ConfigurationError, match=words):
         async with EmbeddedBroker(**settings):
             pass
+
+
+async def test_a_sync_master_notes_no_delivery_that_its_slaves_do_not_have(tmp_path: Path) -> None:
+    """A slave made master in its place would never deliver it again."""
+    noted = tmp_path / "config" / "delayOffset.json"
+    settings: dict[str, Any] = {
+        "broker_role": "SYNC_MASTER",
+        "in_sync_replicas": 2,
+        "total_replicas": 2,
+        "slave_timeout": 200,
+        **SIZES,
+    }
+    async with (
+        EmbeddedBroker(tmp_path, listen=0, namesrv_listen=0, **settings) as master,
+        trio.open_nursery() as nursery,
+    ):
+        peer = await connect(master, nursery)
+        await peer.ask(send_request("orders", b"later", properties="DELAY\x011\x02", queue_id=0))
+        schedule = master.parts.timers.schedule
+        await until(lambda: schedule.offset(1) == 1)
+        with pytest.raises(StoreError, match="not enough slaves"):
+            await schedule.persist()
+        assert not noted.exists()
+        async with open_slave(master):
+            await schedule.persist()
+            assert json.loads(noted.read_bytes())["offsetTable"] == {"1": 1}
+        nursery.cancel_scope.cancel()

@@ -35,16 +35,25 @@ _GRAIN: Final = 0.1
 class Replica:
     """One slave, as its connection reports it; positions are -1 until then."""
 
-    __slots__ = ("acknowledged", "address", "sent", "transferred")
+    __slots__ = ("acknowledged", "address", "requested", "sent", "transferred")
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self.requested = -1
+        """Where it asked to be sent the log from: its first report."""
         self.acknowledged = -1
-        """Up to which position the slave says it has the log."""
+        """Up to which position the slave has the log, as it said since it was sent
+        something.
+        """
         self.sent = -1
         """The position where the next frame begins."""
         self.transferred = 0
         """How many bytes of the log were sent."""
+
+    @property
+    def position(self) -> int:
+        """Where its log ends, as far as it has said anything; -1 until then."""
+        return max(self.requested, self.acknowledged)
 
     def __repr__(self) -> str:
         return f"<Replica {self.address} acknowledged={self.acknowledged} sent={self.sent}>"
@@ -194,9 +203,7 @@ class Replicas:
         """
         limit = position - self.rules.max_gap
         return MASTER_ALONE + sum(
-            1
-            for replica in self._connected
-            if replica.acknowledged > limit and replica.acknowledged >= 0
+            1 for replica in self._connected if replica.position > limit and replica.position >= 0
         )
 
     def have(self, position: int) -> bool:
