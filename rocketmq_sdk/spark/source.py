@@ -60,8 +60,10 @@ class RocketMQDataSource(DataSource):
         """The reader of a batch."""
         settings = self._settings("BATCH")
         from rocketmq_sdk.spark.read.batch import BatchReader
+        from rocketmq_sdk.spark.read.pushdown import PushingReader, are_pushed
 
-        return BatchReader(settings, _columns(schema, settings), self._tasks())
+        kind = PushingReader if are_pushed() else BatchReader
+        return kind(settings, _columns(schema, settings), self._tasks())
 
     # Spark's name.
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802

@@ -5,7 +5,7 @@ wrong.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +16,7 @@ from rocketmq_sdk import Message, Producer
 from support.waiting import unique
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from support.processes import BrokerProcess
 
@@ -371,3 +371,45 @@ def _failure(read: Read, topic: str, **options: str) -> pytest.ExceptionInfo[Ana
     with pytest.raises(AnalysisException) as caught:
         read(topic, **options).count()
     return caught
+
+
+def test_filters_are_pushed_down_where_the_session_does_that(
+    spark: SparkSession,
+    read: Read,
+    fill: Fill,
+    topic: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The rows are the same, and `explain` shows what the source does itself."""
+    other = f"{topic}-other"
+    for name in (topic, other):
+        fill([Message(name, b"%d" % number, tags="AB"[number % 2]) for number in range(60)])
+    now = datetime.now(UTC)
+    conditions = [
+        f"topic = '{topic}' AND queueOffset >= 5 AND queueOffset < 12",
+        "tags = 'A' AND queueId IN (0, 1)",
+        f"storeTimestamp >= TIMESTAMP '{now - timedelta(hours=1):%F %T}'",
+        f"storeTimestamp > TIMESTAMP '{now + timedelta(days=9):%F %T}'",
+        "length(body) = 1 OR queueOffset = 7",
+        "queueOffset = 3 AND CAST(body AS STRING) != '1'",
+    ]
+
+    def found(condition: str) -> list[Row]:
+        frame = read(f"{topic},{other}").where(condition)
+        return sorted(frame.select("topic", "queueId", "queueOffset", "body").collect())
+
+    without = [found(condition) for condition in conditions]
+    assert [len(rows) > 0 for rows in without] == [True, True, True, False, True, True]
+    name = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(name, "true")
+    try:
+        assert [found(condition) for condition in conditions] == without
+        capsys.readouterr()
+        read(f"{topic},{other}").where(conditions[0]).explain(mode="formatted")
+        plan = capsys.readouterr().out
+    finally:
+        spark.conf.unset(name)
+    pushed = next(line for line in plan.splitlines() if "PushedFilters" in line)
+    assert f"EqualTo(topic,{topic})" in pushed
+    assert "GreaterThanOrEqual(queueOffset,5)" in pushed
+    assert "LessThan(queueOffset,12)" in pushed

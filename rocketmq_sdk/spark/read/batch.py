@@ -10,12 +10,14 @@ import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import attrs
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rocketmq_sdk.protocol.subscription import build_subscription
 from rocketmq_sdk.spark.cluster import bridge
 from rocketmq_sdk.spark.cluster.access import ClusterAccess
 from rocketmq_sdk.spark.options.parsing import overruled
+from rocketmq_sdk.spark.plan.conditions import ANYTHING, Conditions
 from rocketmq_sdk.spark.plan.ranges import Range, plan
 from rocketmq_sdk.spark.read.edges import batch_ranges
 from rocketmq_sdk.spark.read.gaps import report_gaps
@@ -50,39 +52,57 @@ def ranges_of(partition: InputPartition) -> Sequence[Range]:
 class TaskReader:
     """Reads ranges in a worker; what readers of both kinds pickle for their tasks."""
 
-    def __init__(self, settings: SparkOptions, columns: Sequence[Column]) -> None:
-        self._plan = PullPlan.of(settings, ClusterAccess.of(settings))
+    def __init__(
+        self,
+        settings: SparkOptions,
+        columns: Sequence[Column],
+        conditions: Conditions = ANYTHING,
+    ) -> None:
+        self.plan = PullPlan.of(settings, ClusterAccess.of(settings))
+        if conditions.tags is not None:
+            self.plan = _of_tags(self.plan, conditions.tags)
         self._columns = tuple(columns)
+        self._times = conditions.times
         self._namespace = settings.namespace
+
+    def decoder(self) -> RowDecoder:
+        """What makes rows of pieces."""
+        return RowDecoder(
+            self._columns, exact_tags(self.plan), times=self._times, namespace=self._namespace
+        )
 
     def read(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
         """The rows of ranges; leaving the iterator early ends its pulls."""
-        decoder = RowDecoder(self._columns, _exact_tags(self._plan), namespace=self._namespace)
-        with bridge.Feed[Sequence[Piece]](pull_ranges, self._plan, ranges, ahead=1) as feed:
+        decoder = self.decoder()
+        with bridge.Feed[Sequence[Piece]](pull_ranges, self.plan, ranges, ahead=1) as feed:
             for bundle in feed:
                 missing = 0
                 for piece in joined(bundle):
-                    count = 0
-                    for batch in decoder.batches(
+                    yield from decoder.batches(
                         piece.records,
                         piece.queue.broker,
                         begin=piece.begin,
                         end=piece.end,
                         offset_delta=piece.offset_delta,
-                    ):
-                        count += batch.num_rows
-                        yield batch
+                    )
                     if piece.count is not None:
-                        missing += max(0, piece.count - count)
+                        missing += max(0, piece.count - decoder.meant)
                 if missing:
-                    bridge.run(report_gaps, self._plan, bundle)
+                    bridge.run(report_gaps, self.plan, bundle)
 
 
-def _exact_tags(pulls: PullPlan) -> frozenset[str] | None:
-    return (
-        build_subscription("", pulls.expression, pulls.expression_type, sub_version=0).tags_set
-        or None
-    )
+def exact_tags(pulls: PullPlan) -> frozenset[str] | None:
+    """The only tags that a read gives, None where it gives any."""
+    if pulls.expression_type != "TAG":
+        return None
+    return build_subscription("", pulls.expression, "TAG", sub_version=0).tags_set or None
+
+
+def _of_tags(pulls: PullPlan, tags: frozenset[str]) -> PullPlan:
+    """The plan that asks for some tags only; unchanged where none is left of them."""
+    known = exact_tags(pulls)
+    left = tags if known is None else tags & known
+    return attrs.evolve(pulls, expression=" || ".join(sorted(left))) if left else pulls
 
 
 class BatchReader(DataSourceReader):
@@ -92,8 +112,23 @@ class BatchReader(DataSourceReader):
         self, settings: SparkOptions, columns: Sequence[Column], default_tasks: int
     ) -> None:
         self._settings = settings
-        self._tasks = TaskReader(settings, columns)
+        self._columns = tuple(columns)
         self._default_tasks = default_tasks
+        self._conditions = ANYTHING
+        self._tasks = TaskReader(settings, columns)
+
+    @property
+    def tags_can_be_asked_for(self) -> bool:
+        """Whether conditions may name tags."""
+        return self._settings.filter_type == "TAG"
+
+    def keep_to(self, conditions: Conditions) -> None:
+        """Give only rows that fit conditions."""
+        known = exact_tags(self._tasks.plan)
+        if known is not None and conditions.tags is not None:
+            conditions = attrs.evolve(conditions, tags=conditions.tags & known)
+        self._conditions = conditions
+        self._tasks = TaskReader(self._settings, self._columns, conditions)
 
     def partitions(self) -> list[Ranges]:
         """The tasks, none of them empty.
@@ -102,7 +137,7 @@ class BatchReader(DataSourceReader):
         """
         for told in overruled(self._settings):
             logger.warning("%s", told)
-        ranges = bridge.run(batch_ranges, self._settings)
+        ranges = bridge.run(batch_ranges, self._settings, self._conditions)
         return [
             Ranges(task) for task in plan(ranges, self._settings.partitioning(self._default_tasks))
         ]

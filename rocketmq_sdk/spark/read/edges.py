@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 from rocketmq_sdk.spark.cluster import bridge
 from rocketmq_sdk.spark.cluster.access import ClusterAccess
 from rocketmq_sdk.spark.cluster.view import ClusterView, NoSuchTopicError, shown
 from rocketmq_sdk.spark.options.values import Edge
+from rocketmq_sdk.spark.plan.conditions import ANYTHING
 from rocketmq_sdk.spark.plan.loss import DataLossError, GoneError
-from rocketmq_sdk.spark.plan.offsets import EARLIEST, LATEST, QueueKey
+from rocketmq_sdk.spark.plan.offsets import EARLIEST, LATEST, MOST_OFFSET, QueueKey
 from rocketmq_sdk.spark.plan.ranges import Range, ranges_between
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rocketmq_sdk.spark.options.settings import SparkOptions
+    from rocketmq_sdk.spark.plan.conditions import Conditions, Times
     from rocketmq_sdk.spark.plan.queue_state import Bounds
 
 logger = logging.getLogger("rocketmq_sdk.spark")
+CLOCK_STEP: Final = 60_000
+"""Milliseconds by which a broker's clock may step back between two messages."""
 
 
 class NoMatchError(ConfigurationError):
@@ -140,9 +144,10 @@ def _refuse_foreign(given: Mapping[QueueKey, int], bounds: Mapping[QueueKey, Bou
         )
 
 
-async def batch_ranges(settings: SparkOptions) -> list[Range]:
+async def batch_ranges(settings: SparkOptions, conditions: Conditions = ANYTHING) -> list[Range]:
     """What a batch reads, by the state of the cluster now.
 
+    Conditions only narrow it down, so that errors are the same with them and without.
     Raises `ConfigurationError`, `DataLossError`, `UnreachableError`.
     """
     async with bridge.client(ClusterAccess.of(settings)) as client:
@@ -152,8 +157,35 @@ async def batch_ranges(settings: SparkOptions) -> list[Range]:
         bounds = await cluster.bounds(queues)
         begin = await starts(cluster, settings, bounds, default=Edge.EARLIEST)
         end = await ends(cluster, settings, bounds)
-    _refuse_backward(begin, end)
-    return ranges_between(begin, end)
+        _refuse_backward(begin, end)
+        ranges = conditions.narrowed(ranges_between(begin, end))
+        return await _in_time(cluster, conditions.times, ranges) if conditions.times else ranges
+
+
+async def _in_time(cluster: ClusterView, times: Times, ranges: list[Range]) -> list[Range]:
+    """Ranges without what was certainly stored at other times.
+
+    Brokers look for times in queues as if these were in order, and those before 5.1
+    answer with the nearest message. So a little more is kept, and rows are compared.
+    """
+    queues = {item.queue for item in ranges}
+    begins, ends = dict.fromkeys(queues, 0), dict.fromkeys(queues, MOST_OFFSET)
+    try:
+        if times.least is not None:
+            least = max(0, times.least - CLOCK_STEP)
+            begins = await cluster.at_times(dict.fromkeys(queues, least))
+        if times.before is not None:
+            before = max(0, times.before + CLOCK_STEP)
+            found = await cluster.at_times(dict.fromkeys(queues, before))
+            ends = {queue: offset + 1 for queue, offset in found.items()}
+    except RocketMQError as error:
+        logger.warning("all store times are read, as they cannot be looked up: %s", error)
+        return ranges
+    cut = (
+        Range(item.queue, max(item.begin, begins[item.queue]), min(item.end, ends[item.queue]))
+        for item in ranges
+    )
+    return [item for item in cut if item.begin < item.end]
 
 
 def _refuse_backward(begin: Mapping[QueueKey, int], end: Mapping[QueueKey, int]) -> None:

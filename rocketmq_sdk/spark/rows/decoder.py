@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from rocketmq_sdk.client.namespace import Namespace
 from rocketmq_sdk.model.route import join_address, unpack_host
+from rocketmq_sdk.spark.plan.conditions import Times
 from rocketmq_sdk.spark.rows.fields import Fields, read_fields
 from rocketmq_sdk.spark.rows.properties import MAP, SPECIAL, PropertyColumns
 from rocketmq_sdk.spark.schema import BY_NAME, PROPERTIES, Column
@@ -34,6 +35,7 @@ Not large, not naive, not of other units.
 AT_ONCE: Final = 8 << 20
 """Bytes of inflated bodies in one batch, more only where a single one is larger."""
 _BODY: Final = "body"
+_ALWAYS: Final = Times()
 _NOTHING: Final = pa.scalar(b"", pa.binary())
 
 
@@ -46,7 +48,9 @@ class RowDecoder:
     """Makes record batches of some columns out of the bodies of pulls.
 
     `tags` are the only tags to let through, checked exactly, as brokers compare hashes
-    only; None lets all through. Topics are shown without their `namespace`.
+    only; None lets all through. `times` are the store times to let through. Topics are
+    shown without their `namespace`. `meant` is how many messages of the data that was
+    looked at last lie in its range, whether they were let through or not.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class RowDecoder:
         columns: Sequence[Column],
         tags: frozenset[str] | None = None,
         *,
+        times: Times = _ALWAYS,
         namespace: str | None = None,
     ) -> None:
         self.schema = arrow_schema(columns)
@@ -61,7 +66,9 @@ class RowDecoder:
         self._tags = None if tags is None else pa.array(sorted(tags), pa.string())
         wanted = {*self._names, *(("tags",) if tags is not None else ())}
         self._properties = PropertyColumns(sorted(wanted))
+        self._times = times
         self._namespace = Namespace(namespace or "")
+        self.meant = 0
 
     def batches(
         self, data: bytes, broker: str, *, begin: int, end: int, offset_delta: int = 0
@@ -74,14 +81,21 @@ class RowDecoder:
         Raises `RemoteProtocolError` for records that cannot be read,
         `CodecMissingError` for a body whose compression is not installed.
         """
+        self.meant = 0
         fields = read_fields(data, offset_delta=offset_delta)
         if fields is None:
             return
         meant = _within(fields.numbers("queue_offset"), begin, end)
+        self.meant = fields.count if meant is None else pc.sum(meant).as_py()
         parsed = self._properties.make(fields.octets("properties")) if self._properties else {}
         if self._tags is not None:
-            tagged = pc.is_in(parsed["tags"], value_set=self._tags)
-            meant = tagged if meant is None else pc.and_(meant, tagged)
+            meant = _and(meant, pc.is_in(parsed["tags"], value_set=self._tags))
+        if self._times:
+            stored = fields.numbers("store_timestamp")
+            if self._times.least is not None:
+                meant = _and(meant, pc.greater_equal(stored, self._times.least))
+            if self._times.before is not None:
+                meant = _and(meant, pc.less(stored, self._times.before))
         if meant is not None and not pc.any(meant).as_py():
             return
         arrays = {
@@ -138,6 +152,10 @@ def _within(offsets: pa.Array, begin: int, end: int) -> pa.Array | None:
     if begin <= offsets[0].as_py() and offsets[-1].as_py() < end:
         return None
     return pc.and_(pc.greater_equal(offsets, begin), pc.less(offsets, end))
+
+
+def _and(one: pa.Array | None, other: pa.Array) -> pa.Array:
+    return other if one is None else pc.and_(one, other)
 
 
 def _texts(raw: pa.Array, read: Callable[[bytes], str]) -> pa.Array:
