@@ -62,6 +62,19 @@ class Inode:
         else:
             self.durable[page] = content
 
+    def is_durable(self, offset: int, size: int, page_size: int) -> bool:
+        """Whether the device has a range as it is read now."""
+        end = offset + size
+        if end > min(self.durable_size, self.size, *self.sizes):
+            return False
+        blank = bytes(page_size)
+        for page in range(offset // page_size, (end - 1) // page_size + 1):
+            low, high = max(0, offset - page * page_size), end - page * page_size
+            read, kept = self.pages.get(page, blank), self.durable.get(page, blank)
+            if read[low:high] != kept[low:high]:
+                return False
+        return True
+
     def after_power_cut(self, generator: Random, chance: float, page_size: int) -> Inode:
         """What is left when each unsynced page is kept with a probability."""
         left = Inode()

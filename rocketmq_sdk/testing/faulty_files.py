@@ -255,6 +255,23 @@ class FaultyFileSystem(FaultyDevice):
         left._durable_directories = set(left._directories)
         return left
 
+    def is_durable(self, path: str, offset: int, size: int) -> bool:
+        """Whether these bytes are left as they are now, whatever a power cut loses.
+
+        A store that acknowledges something can be asked at once, without a power cut.
+        """
+        inode = self.names.get(path)
+        return (
+            inode is not None
+            and self._durable_names.get(path) is inode
+            and self._reachable(path, self._durable_directories)
+            and not any(
+                change.removed and (path == change.removed or path.startswith(change.removed + "/"))
+                for change in self._changes
+            )
+            and inode.is_durable(offset, size, self.page_size)
+        )
+
     @staticmethod
     def _reachable(path: str, directories: set[str]) -> bool:
         parts = path.split("/")[:-1]

@@ -401,6 +401,16 @@ class Life:
             owed = self.wanted.accepted.get(key)
             if owed is not None and owed[0] == position:
                 self.wanted.durable[key] = owed
+                self.check_durable(key, *owed)
+
+    def check_durable(self, key: Key, position: int, record: bytes) -> None:
+        """A power cut could come now."""
+        if position >= self.store.min_physical_offset and not self.files.dead:
+            at = position % self.store.config.mapped_file_size_commit_log
+            path = f"commitlog/{position - at:020d}"
+            assert self.files.is_durable(path, at, len(record)), (
+                f"lost {key} at {position} if the power is cut when it is acknowledged"
+            )
 
     async def flush(self) -> None:
         batch = [(key, position) for key, (position, _) in self.wanted.accepted.items()]

@@ -229,3 +229,30 @@ class TestFaults:
         began = time.perf_counter()
         files.open("file").sync()
         assert time.perf_counter() - began >= 0.05
+
+
+def test_what_is_durable_is_left_after_every_power_cut_and_the_rest_is_not() -> None:
+    files = FaultyFileSystem(page_size=512)
+    file = files.create("a/one", 4096)
+    file.pwrite(b"x" * 700, 0)
+    assert not files.is_durable("a/one", 0, 700)
+    file.sync()
+    assert not files.is_durable("a/one", 0, 700), "its name is not"
+    files.sync_directory("a")
+    assert not files.is_durable("a/one", 0, 700), "the name of its directory is not"
+    files.sync_directory(".")
+    assert files.is_durable("a/one", 0, 4096)
+    file.pwrite(b"y" * 10, 600)
+    assert files.is_durable("a/one", 0, 600)
+    assert not files.is_durable("a/one", 590, 20)
+    assert files.is_durable("a/one", 610, 3000)
+    file.truncate(1000)
+    assert not files.is_durable("a/one", 0, 1001)
+    assert files.is_durable("a/one", 0, 600)
+    files.rename("a/one", "a/two")
+    assert not files.is_durable("a/two", 0, 600)
+    assert not files.is_durable("a/one", 0, 600)
+    files.sync_directory("a")
+    assert files.is_durable("a/two", 0, 600)
+    files.remove("a/two")
+    assert not files.is_durable("a/two", 0, 600)

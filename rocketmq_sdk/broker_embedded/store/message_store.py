@@ -153,8 +153,8 @@ class MessageStore(ReadableStore, RunsOnce):
                     nursery.start_soon(self._queue_flusher.run)
                     nursery.start_soon(self._retention.run)
                     nursery.start_soon(self.keep_reserve)
-                    if self._index.lacks_from is not None:
-                        nursery.start_soon(self._index_builder.run)
+                    if self._index.enabled:
+                        nursery.start_soon(self._index_builder.serve)
                     if self._sync_flush:
                         nursery.start_soon(self._flusher.waiters.run)
                     if self.files.makes_ahead:
@@ -280,8 +280,10 @@ class MessageStore(ReadableStore, RunsOnce):
 
     def troubles(self) -> Iterator[str]:
         """What is wrong without keeping messages out, for people to read."""
-        if self._state.index_problem is not None:
-            yield f"messages are not indexed: {self._state.index_problem}"
+        problem = self._state.index_problem or self._index_builder.problem
+        if problem is not None:
+            begin = self._index.indexed_up_to(self.dispatched.value)
+            yield f"messages from {begin} on are not indexed: {problem}"
         yield from self.unreadable
 
     @property
@@ -318,6 +320,7 @@ class MessageStore(ReadableStore, RunsOnce):
             "max_physical_offset": self._log.position,
             "flushed_offset": self.flushed.value,
             "dispatched_offset": self.dispatched.value,
+            "indexed_offset": self._index.indexed_up_to(self.dispatched.value),
             "log_files": len(self._log.chain.files),
             "queues": sum(1 for _queue in self._table),
         }

@@ -83,7 +83,9 @@ class QueueFlusher:
             await self.flush(thorough=True)
         self._thorough_at = self._clock.monotonic() + self._thorough_interval
         while self._state.failure is None:
-            if not self._table.dirty and not self._table.unsynced:
+            if self._state.index_problem is not None:
+                pass  # it is tried again, whatever comes
+            elif not self._table.dirty and not self._table.unsynced:
                 self._appended = trio.Event()
                 self.idle = True
                 await self._appended.wait()
@@ -161,17 +163,21 @@ class QueueFlusher:
     async def _flush_index(self, thorough: bool) -> None:
         """Bring the index up to date.
 
-        A failure only prevents a clean stop; the next call tries again.
+        A failure only prevents a clean stop; the next call tries again, and what waits
+        meanwhile is bounded.
         """
         try:
-            await self._index.flush(thorough=thorough)
+            # What is not thorough writes too little to show that all is well again.
+            await self._index.flush(thorough=thorough or self._state.index_problem is not None)
         except StoreError as error:
             if self._state.index_problem is None:
                 _log.error("messages cannot be indexed until the index can be written: %s", error)
             self._state.index_problem = error
+            self._index.cope(self._dispatched.value)
             return
         if self._state.index_problem is not None:
-            _log.warning("the index can be written again")
+            if self._index.lacks_from is None:
+                _log.warning("the index can be written again")
             self._state.index_problem = None
 
     async def _sync(self, queues: list[Queue]) -> None:

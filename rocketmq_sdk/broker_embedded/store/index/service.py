@@ -9,7 +9,9 @@ Apache's rule after a kill is kept: files whose last message is newer than the
 checkpoint's index time are dropped. Here a file that is not full is dropped too,
 because nothing proves that it is durable. What is then missing is rebuilt completely,
 not only from where the recovery of the log happens to begin (which Apache does only
-with `messageIndexSafe`), and so is an index that was deleted.
+with `messageIndexSafe`), and so is an index that was deleted. Where index files cannot
+be written or synced, no more than a bounded part of the index waits in memory: what
+comes later, or was not synced, is left out, and built from the log when that works.
 """
 
 from __future__ import annotations
@@ -43,6 +45,10 @@ _MESSAGES_PER_SLICE: Final = 100
 _WRITE_AT_BYTES: Final = 1024 * 1024
 _LOOKUP_WAIT: Final = 3.0
 """Seconds that a lookup waits while the index is being built; clients wait longer."""
+_MOST_NOTED: Final = 20_000
+_MOST_UNWRITTEN_BYTES: Final = 8 * 1024 * 1024
+_MOST_UNWRITTEN_FILES: Final = 3
+"""How much may wait in memory for an index that cannot be written."""
 _MEMORY_SHARE: Final = 4096
 _MEMORY_ENTRIES_SHARE: Final = 320
 
@@ -107,6 +113,7 @@ class IndexService:
         """The first position whose record may be missing; None for a complete index."""
         self._end = 0
         self._whole = trio.Event()
+        self._behind = trio.Event()
         self.note: Callable[[tuple[str, str, int, int]], None] = self._pending.append
         """Give a message to the index: topic, properties, position, store time.
 
@@ -183,6 +190,8 @@ class IndexService:
         Nothing is missing in front of what was added, even if it then raises.
         """
         async with self._building:
+            if self._sync_failure is not None:
+                raise self._sync_failure
             for head in heads:
                 self._add(head)
                 self.lacks_from = head.position + head.size
@@ -213,6 +222,8 @@ class IndexService:
         self.lacks_from = lacks_from
         if lacks_from >= end or not self.enabled:
             self.completed()
+        else:
+            self._behind.set()
 
     def completed(self) -> None:
         """Let messages note themselves from now on; nothing is missing."""
@@ -220,6 +231,74 @@ class IndexService:
             self.lacks_from = None
             self.noting = True
         self._whole.set()
+
+    def cope(self, end: int) -> None:
+        """Bound what waits in memory, after `flush` has failed.
+
+        When there is too much, or a sync has failed, what was noted is left out, and
+        what comes: the log has it. `end` is the position up to which messages were
+        noted. Whoever waits in `wait_behind` builds what is then missing.
+        """
+        if not self.noting or not (self.overdue or self._sync_failure is not None):
+            return
+        self.next_position = self.lacks_from = self._first_noted(end)
+        self._pending.clear()
+        self.noting = False
+        self._whole = trio.Event()
+        self._behind.set()
+
+    async def mend(self) -> None:
+        """Remove what a failed sync may have damaged, and write what waits in memory.
+
+        Comes before `add_all`. Raises `StoreError`.
+        """
+        async with self._building:
+            if self._sync_failure is not None:
+                for file in reversed(self._unsynced.copy()):
+                    if file in self.files:
+                        self.files.remove(file)
+                    self._remove(file)
+                self.make_removals_durable()
+                self._resume()
+                self.lacks_from = min(self.next_position, self.lacks_from or 0)
+                self._sync_failure = None
+        await self.flush(thorough=False)
+
+    @property
+    def sync_failure(self) -> StoreError | None:
+        """Why a sync failed whose files `mend` has not removed yet."""
+        return self._sync_failure
+
+    def indexed_up_to(self, end: int) -> int:
+        """Below which position messages are in the index, files and memory together.
+
+        `end` is the position up to which messages were noted; 0 without an index.
+        """
+        if not self.enabled:
+            return 0
+        return self._first_noted(end) if self.lacks_from is None else self.lacks_from
+
+    def _first_noted(self, end: int) -> int:
+        """The position of the first message that is noted and not indexed."""
+        if not self._pending:
+            return end
+        first = self._pending[0]
+        return first.positions[first.made] if isinstance(first, _NotedBatch) else first[2]
+
+    @property
+    def overdue(self) -> bool:
+        """Whether more waits in memory than may."""
+        unwritten = [file for file in self._unsynced if file.changed]
+        return (
+            self.pending > _MOST_NOTED
+            or len(unwritten) > _MOST_UNWRITTEN_FILES
+            or sum(file.unwritten_bytes for file in unwritten) > _MOST_UNWRITTEN_BYTES
+        )
+
+    async def wait_behind(self) -> None:
+        """Wait until something is missing that was not before."""
+        await self._behind.wait()
+        self._behind = trio.Event()
 
     async def wait_complete(self, timeout: float = math.inf) -> bool:
         """Wait until nothing is missing; False after `timeout` seconds."""
@@ -249,8 +328,8 @@ class IndexService:
         must not come back beside what is built then. Raises `StoreError`.
         """
         if self._removed:
-            self._removed = False
             self._store_files.sync_directory(DIRECTORY)
+            self._removed = False
 
     def take_before(self, min_position: int) -> list[IndexFile]:
         """Take out the oldest files, which know no record from a position on.
@@ -403,9 +482,11 @@ class IndexService:
         await self.drain_in_slices()
         async with self._building:
             for file in list(self._unsynced):
-                if thorough and file.changed:
+                if file.changed and (thorough or file.full):
                     for _ in file.writing():
                         await trio.lowlevel.checkpoint()
+                    if file.full:
+                        file.release()
                 elif file.unwritten_bytes >= _WRITE_AT_BYTES:
                     file.write_entries()
                     await trio.lowlevel.checkpoint()
@@ -438,8 +519,7 @@ class IndexService:
         try:
             await store_files.run(sync)
         except StoreError as error:
-            # What was written before may never reach the disk. The next start comes
-            # after an unclean stop then and rebuilds it.
+            # What was written before may never reach the disk; `mend` removes it.
             self._sync_failure = error
             raise
         self._unsynced = [file for file in self._unsynced if file not in chosen or file.changed]

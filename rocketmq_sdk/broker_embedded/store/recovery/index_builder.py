@@ -1,8 +1,9 @@
 """Building what the index lacks, while the store is open already.
 
-After a kill that may be millions of records. The builder follows the log until it has
-caught up with the messages that are appended meanwhile; from then on these note
-themselves. Lookups wait for it, or say that the index is being built.
+After a kill that may be millions of records, and after a time without index files that
+can be written all that came meanwhile. The builder follows the log until it has caught
+up with the messages that are appended; from then on these note themselves. Lookups wait
+for it, or say that the index is being built.
 """
 
 from __future__ import annotations
@@ -46,6 +47,14 @@ class IndexBuilder:
         self._dispatched = dispatcher.dispatched
         self._busy = trio.Lock()
         self._failures = 0
+        self.problem: StoreError | None = None
+        """Why nothing is built for now; the next try may change it."""
+
+    async def serve(self) -> None:
+        """Build whenever the index falls behind, until cancelled."""
+        while True:
+            await self._index.wait_behind()
+            await self.run()
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
@@ -55,18 +64,27 @@ class IndexBuilder:
             if index.lacks_from is None:
                 return
             _log.info("the index is built from %d to %d", index.lacks_from, self._dispatched.value)
+            if index.sync_failure is not None:
+                # It may fail again after all has been built.
+                self._tell(index.sync_failure)
+                await trio.sleep(_LONGEST_WAIT)
             while True:
                 try:
                     if await self._build():
                         break
                 except StoreError as error:
-                    if wait == _FIRST_WAIT:
-                        _log.warning("the index is not built for now: %s", error)
+                    self._tell(error)
                     await trio.sleep(wait)
                     wait = min(2 * wait, _LONGEST_WAIT)
                 else:
-                    wait = _FIRST_WAIT
+                    self.problem, wait = None, _FIRST_WAIT
+            self.problem = None
             _log.info("the index is complete up to %d", self._dispatched.value)
+
+    def _tell(self, error: StoreError) -> None:
+        if self.problem is None:
+            _log.warning("the index is not built for now: %s", error)
+        self.problem = error
 
     async def _build(self) -> bool:
         """Index the records up to where the log ends now; True when nothing is missing.
@@ -74,6 +92,7 @@ class IndexBuilder:
         Raises `StoreError`; a later call continues.
         """
         index, log = self._index, self._log
+        await index.mend()
         position = index.lacks_from = max(index.lacks_from or 0, log.min_position)
         log.write_out()
         end = self._dispatched.value

@@ -20,7 +20,7 @@ from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.model.properties import encode_properties
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.message_codec import decode_message
-from rocketmq_sdk.testing.faulty_files import FaultyFile, FaultyFileSystem
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.store import message, open_store, small_config
 
 if TYPE_CHECKING:
@@ -416,37 +416,6 @@ async def test_lookups_while_the_index_is_written() -> None:
             assert await numbers(store, f"k{count // 2}") == [count // 2]
     async with open_store(files, config) as store:
         await check_all(store, count)
-
-
-async def test_a_failed_sync_of_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages are taken all the same, but the stop is no clean one, and the next start
-    builds the index anew.
-    """
-    files = FaultyFileSystem()
-    config = small_config(**SMALL)
-    synced: list[str] = []
-    sync = FaultyFile.sync
-
-    def refuse(self: FaultyFile) -> None:
-        synced.append(self.path)
-        if self.path.startswith("index/"):
-            raise StoreError("told to fail")
-        sync(self)
-
-    async with open_store(files, config) as store:
-        for number in range(10):
-            store.put(keyed(number))
-        monkeypatch.setattr(FaultyFile, "sync", refuse)
-        await store.flush()
-        assert any(path.startswith("index/") for path in synced)
-        monkeypatch.undo()
-        for number in range(10, 20):
-            assert store.put(keyed(number)).ok
-        await check_all(store, 20)
-        assert store.writable
-    assert files.exists("abort")
-    async with open_store(files.power_cut(1), config) as store:
-        await check_all(store, 20)
 
 
 @pytest.mark.parametrize("which", ["first", "last"])
