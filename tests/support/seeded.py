@@ -56,6 +56,8 @@ def run_alone(run_one: Callable[[int], Awaitable[Result]], seed: int) -> Result:
 
     incarnations = cast("Any", message_id)._incarnations
     before, incarnations._next = incarnations._next, 0  # of the ids that a broker makes
+    scheduler, drawn = cast("Any", trio)._core._run, random.getstate()
+    ordered = scheduler._ALLOW_DETERMINISTIC_SCHEDULING
     seed_everything(seed)
     try:
         return trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
@@ -64,6 +66,8 @@ def run_alone(run_one: Callable[[int], Awaitable[Result]], seed: int) -> Result:
         raise
     finally:
         incarnations._next = before
+        scheduler._ALLOW_DETERMINISTIC_SCHEDULING = ordered
+        random.setstate(drawn)
 
 
 def run_seeds(run_one: Callable[[int], Awaitable[int]], seeds: Iterable[int]) -> int:
