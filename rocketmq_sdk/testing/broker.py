@@ -281,6 +281,24 @@ class TestBroker(RunsOnce):
         if self._errors is not None:
             self._errors.check()
 
+    def check(self) -> None:
+        """Raise what leaving the block would raise of faults and listeners.
+
+        They are forgotten: what comes later is another test's.
+        """
+        try:
+            self.faults.check()
+            if self._errors is not None:
+                self._errors.check()
+        finally:
+            self._forget()
+
+    def _forget(self) -> None:
+        self.faults.clear()
+        self.seen.clear()
+        if self._errors is not None:
+            self._errors.clear()
+
     async def _leave(self) -> None:
         try:
             if self._present is not None:
@@ -477,9 +495,9 @@ class TestBroker(RunsOnce):
 
         Addresses stay, and connections break. It runs afterwards.
         """
-        await self._replace(Snapshot())
         self.faults.clear()
-        self.seen.clear()
+        await self._replace(Snapshot())
+        self._forget()
 
     async def _replace(self, snapshot: Snapshot) -> None:
         if self._path is None and self._kept is None:

@@ -43,7 +43,8 @@ class Observation:
     ) -> None:
         """`running` gives the broker, or raises `ClosedError`."""
         self._running = running
-        self._requests = requests
+        self.requests = requests
+        """The requests that came."""
         self._faults = faults
 
     @property
@@ -140,7 +141,7 @@ class Observation:
     def owners(self, group: str) -> dict[tuple[str, int], str]:
         """Who of a group pulled each queue last, by topic and queue."""
         found: dict[tuple[str, int], str] = {}
-        for seen in self._requests:
+        for seen in self.requests:
             if seen.code in (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE) and (
                 group in seen.groups
             ):
@@ -216,8 +217,8 @@ class Observation:
             lines = self._state()
         except ClosedError as error:
             lines = [str(error)]
-        seen = list(self._requests)[-_SHOWN:]
-        lines.append(f"requests: {self._requests.summary()}")
+        seen = list(self.requests)[-_SHOWN:]
+        lines.append(f"requests: {self.requests.summary()}")
         if seen:
             lines += ["the last of them:", *(f"  {request!r}" for request in seen)]
         lines += [f"{fault!r}" for fault in self._faults.declared]

@@ -16,8 +16,6 @@ import errno
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-import trio
-
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.testing.failures import UnhitFaultError
@@ -72,7 +70,6 @@ class RequestFault:
         self._act = act
         self._passing = which.after
         self._left = which.times
-        self._hit = trio.Event()
 
     def strikes(self, seen: Seen) -> bool:
         """Whether it meets this request; counts it."""
@@ -86,8 +83,6 @@ class RequestFault:
         self.hits += 1
         if len(self.requests) < KEPT:
             self.requests.append(seen)
-        self._hit.set()
-        self._hit = trio.Event()
         return True
 
     def around(self, serve: Handler) -> Handler:
@@ -97,17 +92,6 @@ class RequestFault:
             return self._act(channel, request, serve)
 
         return faulty
-
-    async def wait_hit(self, times: int = 1, *, within: float = 30.0) -> None:
-        """Wait until it has met so many requests in all.
-
-        Raises `UnhitFaultError` when it has not within so many seconds.
-        """
-        with trio.move_on_after(within):
-            while self.hits < times:
-                await self._hit.wait()
-        if self.hits < times:
-            raise UnhitFaultError(f"{self!r}: {times} hits were waited for, for {within:g} s")
 
     def lift(self) -> None:
         """End it; its counts stay."""

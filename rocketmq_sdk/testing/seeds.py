@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import os
 
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+    from rocketmq_sdk.client.config import NamesrvSource
     from rocketmq_sdk.remoting.source import ChannelSource
     from rocketmq_sdk.testing.observation import Observation
 
@@ -119,32 +120,36 @@ def _body(given: Any) -> bytes:
     return text.encode()
 
 
-async def plant(
-    source: ChannelSource, broker: EmbeddedBroker, seen: Observation, seed: Seed
-) -> None:
-    """Make what a seed says, by requests as any client sends them."""
-    topics = {**dict.fromkeys(seed.messages, QUEUES), **seed.topics}
-    name = broker.config.broker_name
+async def plant_messages(namesrv: NamesrvSource, seed: Seed, broker_name: str = "") -> None:
+    """Make topics, groups and messages, by requests as any client sends them."""
     async with (
-        Client(source) as client,
+        Client(namesrv) as client,
         Producer(PRODUCER_GROUP, client=client) as producer,
         Admin(client=client) as admin,
     ):
-        known = broker.core.topics
-        for topic, queues in topics.items():
-            if topic in seed.topics or known.get(topic) is None:
-                await admin.topics.create(topic, queues=queues)
+        for topic, queues in seed.topics.items():
+            await admin.topics.create(topic, queues=queues)
+        for topic in seed.messages.keys() - seed.topics.keys():
+            if not await admin.topics.exists(topic):
+                await admin.topics.create(topic, queues=QUEUES)
         for group in dict.fromkeys((*seed.groups, *seed.offsets)):
             await admin.groups.create(group)
         for topic, given in seed.messages.items():
             for one in given:
                 message, queue = _message(topic, one)
-                target = None if queue is None else MessageQueue(topic, name, queue)
+                target = None if queue is None else MessageQueue(topic, broker_name, queue)
                 await producer.send(message, queue=target)
-        for group, by_topic in seed.offsets.items():
-            for topic, offsets in by_topic.items():
-                for queue, offset in enumerate(_each(seen, topic, offsets)):
-                    broker.core.offsets.commit(group, topic, queue, offset)
+
+
+async def plant(
+    source: ChannelSource, broker: EmbeddedBroker, seen: Observation, seed: Seed
+) -> None:
+    """Make all that a seed says in one broker."""
+    await plant_messages(source, seed, broker.config.broker_name)
+    for group, by_topic in seed.offsets.items():
+        for topic, offsets in by_topic.items():
+            for queue, offset in enumerate(_each(seen, topic, offsets)):
+                broker.core.offsets.commit(group, topic, queue, offset)
 
 
 def _each(seen: Observation, topic: str, offsets: int | Sequence[int]) -> Sequence[int]:

@@ -32,6 +32,11 @@ class ListenerErrors(logging.Handler):
             self.errors.append(error)
             self._texts.append(f"{record.getMessage()}: {type(error).__name__}: {error}")
 
+    def clear(self) -> None:
+        """Forget what was collected."""
+        self.errors.clear()
+        self._texts.clear()
+
     def __enter__(self) -> ListenerErrors:
         _LOGGER.addHandler(self)
         return self

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.testing.observation import Observation
+    from rocketmq_sdk.testing.request_faults import RequestFault
 
 WITHIN: Final = 30.0
 """Seconds that a wait takes at most unless it is told otherwise."""
@@ -177,6 +178,15 @@ class Waits:
             reached,
             lambda: f"the offsets are {self.seen.committed(group, topic)}",
             f"group {group!r} to commit {'all' if offsets is None else dict(offsets)} in {topic!r}",
+            within,
+        )
+
+    async def hit(self, fault: RequestFault, times: int = 1, *, within: float = WITHIN) -> None:
+        """Until a fault has met so many requests in all."""
+        await self._until(
+            lambda: fault.hits >= times,
+            lambda: f"it is {fault!r}; seen: {self.seen.requests.summary()}",
+            f"{times} hits of a fault",
             within,
         )
 

@@ -16,7 +16,7 @@ from rocketmq_sdk.errors import (
     RequestTimeoutError,
     SendTimeout,
 )
-from rocketmq_sdk.testing import TestBroker, UnhitFaultError
+from rocketmq_sdk.testing import TestBroker, UnhitFaultError, WaitTimeoutError
 from support.broker import Peer, pull_request, send_request
 from support.consuming import Collector, texts
 
@@ -214,7 +214,7 @@ async def test_faults_of_acks_and_commits_meet_consumers(
         listener=Collector(),
         consume_from=ConsumeFrom.FIRST_OFFSET,
     ):
-        await commit.wait_hit(within=100)
+        await broker.wait.hit(commit, within=100)
     assert broker.wait.seen.committed("billing", "orders") == {0: -1}
 
 
@@ -312,8 +312,10 @@ async def test_waiting_for_a_hit_says_that_there_was_none(
     broker: TestBroker, autojump_clock: MockClock
 ) -> None:
     fault = broker.faults.on("send").error(201)
-    with pytest.raises(UnhitFaultError, match="2 hits were waited for"):
-        await fault.wait_hit(2, within=5)
+    with pytest.raises(
+        WaitTimeoutError, match="5 s for 2 hits of a fault, but it is <fault on send"
+    ):
+        await broker.wait.hit(fault, 2, within=5)
     broker.faults.clear()
 
 

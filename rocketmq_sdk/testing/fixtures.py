@@ -1,0 +1,212 @@
+"""What the pytest plugin does for the fixture of a test broker.
+
+A test runs on trio, on asyncio or on neither, and gets the broker for that: one in its
+own loop, or a face of one in a thread.
+"""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+import trio
+
+from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.testing.broker import TestBroker
+from rocketmq_sdk.testing.real import NeedsTestBrokerError, RealBroker
+from rocketmq_sdk.testing.threads import AsyncioBroker, BlockingBroker, BrokerThread
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+MARKER: Final = "rocketmq"
+TRIO, ASYNCIO, PLAIN = "trio", "asyncio", "plain"
+_OF_SEEDS: Final = ("topics", "groups", "messages", "offsets", "seed")
+_REPORT: Final = pytest.StashKey[str]()
+_LIVE: Final = pytest.StashKey["Callable[[], str]"]()
+_NO_RUNNER: Final = """{test} is async, and nothing runs async tests here. Add to pyproject.toml
+
+    [tool.pytest.ini_options]
+    {lines}
+"""
+_LINES: Final = {
+    "trio": "trio_mode = true              # pytest-trio: tests on trio, virtual time",
+    "asyncio": 'asyncio_mode = "auto"         # pytest-asyncio, or mark it @pytest.mark.asyncio',
+    "anyio": 'anyio_mode = "auto"           # anyio, or mark it @pytest.mark.anyio',
+}
+_INSTALL: Final = (
+    "trio_mode = true\n\nand install pytest-trio (it comes with rocketmq-trio[testing]), or "
+    "install pytest-asyncio\nand set asyncio_mode."
+)
+
+
+def runner_of(request: pytest.FixtureRequest) -> str:
+    """On what the test of a request runs.
+
+    Fails the test if it is async and no plugin will run it.
+    """
+    if "anyio_backend" in request.fixturenames:
+        backend = request.getfixturevalue("anyio_backend")
+        return str(backend if isinstance(backend, str) else backend[0])
+    function = getattr(request.node, "obj", None)
+    function = getattr(getattr(function, "hypothesis", None), "inner_test", function)
+    if not inspect.iscoroutinefunction(function):
+        return PLAIN
+    plugins = request.config.pluginmanager
+    for runner in (TRIO, ASYNCIO):
+        if request.node.get_closest_marker(runner) is not None and plugins.hasplugin(runner):
+            return runner
+    there = [line for name, line in _LINES.items() if plugins.hasplugin(name)]
+    lines = "\n\nor\n\n    ".join(there) if there else _INSTALL
+    pytest.fail(_NO_RUNNER.format(test=request.node.name, lines=lines), pytrace=False)
+
+
+class Wanted:
+    """What a test wants of its broker, by its marker `rocketmq`."""
+
+    def __init__(self, request: pytest.FixtureRequest) -> None:
+        options: dict[str, Any] = {}
+        for marker in reversed(list(request.node.iter_markers(MARKER))):
+            if marker.args:
+                pytest.fail("@pytest.mark.rocketmq takes keyword arguments only", pytrace=False)
+            options.update(marker.kwargs)
+        self.keep = bool(options.pop("keep", False))
+        self.seed: dict[str, Any] = {
+            name: options.pop(name) for name in _OF_SEEDS if name in options
+        }
+        options.pop("masters", None)
+        options.pop("slaves", None)
+        self.settings = options
+
+    @property
+    def key(self) -> str:
+        """Brokers with the same key can stand in for each other."""
+        return repr(sorted(self.settings.items()))
+
+    def seeding(self) -> dict[str, Any]:
+        """The arguments of `seed`."""
+        return dict(self.seed)
+
+
+async def in_loop(request: pytest.FixtureRequest) -> AsyncIterator[TestBroker]:
+    """The broker in the trio loop of the test."""
+    wanted = Wanted(request)
+    settings = dict(wanted.settings)
+    if "rocketmq_address" in request.fixturenames:
+        _refuse_virtual_time()
+        settings = {"listen": 0, "namesrv_listen": 0, **settings}
+    async with TestBroker(**settings) as broker:
+        if wanted.seed:
+            await broker.seed(**wanted.seeding())
+        try:
+            yield broker
+        finally:
+            request.node.stash[_REPORT] = broker.report()
+
+
+def _refuse_virtual_time() -> None:
+    clock = trio.lowlevel.current_clock()
+    if getattr(clock, "autojump_threshold", None) not in (None, float("inf")):
+        pytest.fail(
+            "rocketmq_address is a TCP port, which needs real time, and autojump_clock does not "
+            "wait for it. Use rocketmq_broker, or leave autojump_clock out",
+            pytrace=False,
+        )
+
+
+def in_thread(
+    request: pytest.FixtureRequest, face: type[BlockingBroker | AsyncioBroker]
+) -> Iterator[BlockingBroker | AsyncioBroker]:
+    """A face of the broker in a thread; it is a new broker unless the test keeps it."""
+    wanted = Wanted(request)
+    thread = request.getfixturevalue("rocketmq_threads").get(wanted)
+    if wanted.seed:
+        thread.run(lambda: thread.broker.seed(**wanted.seeding()))
+    request.node.stash[_LIVE] = lambda: thread.look(thread.broker.report)
+    yield face(thread)
+    thread.look(thread.broker.check)
+
+
+def plain_in_thread(request: pytest.FixtureRequest) -> Iterator[object]:
+    """For plain tests."""
+    yield from in_thread(request, BlockingBroker)
+
+
+def asyncio_in_thread(request: pytest.FixtureRequest) -> Iterator[object]:
+    """For tests on asyncio."""
+    yield from in_thread(request, AsyncioBroker)
+
+
+class Threads:
+    """The brokers in threads of one scope, by their settings."""
+
+    def __init__(self) -> None:
+        self._threads: dict[str, BrokerThread] = {}
+        self._stack = ExitStack()
+
+    def get(self, wanted: Wanted) -> BrokerThread:
+        """A broker for one test: a new one, or one that was reset."""
+        thread = self._threads.get(wanted.key)
+        if thread is None:
+            options = dict(wanted.settings)
+            thread = self._stack.enter_context(BrokerThread(**options))
+            self._threads[wanted.key] = thread
+        elif not wanted.keep:
+            broker = thread.broker
+            thread.run(broker.reset)
+        return thread
+
+    def close(self) -> None:
+        """End all. Raises the first error."""
+        self._stack.close()
+
+
+def real_cluster(request: pytest.FixtureRequest) -> Iterator[RealBroker]:
+    """The cluster of the option, in the place of a broker."""
+    wanted = Wanted(request)
+    broker = RealBroker(str(address_of_option(request.config)))
+    if wanted.seed:
+        try:
+            trio.run(lambda: broker.seed(**wanted.seeding()))
+        except NeedsTestBrokerError as error:
+            pytest.skip(str(error))
+    yield broker
+
+
+def address_of_option(config: pytest.Config) -> str | None:
+    """The name server of a real cluster, if the tests are to use one."""
+    address: str | None = config.getoption("rocketmq_namesrv", None)
+    return address or None
+
+
+def broker_for(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """The function that serves a test as the fixture `rocketmq_broker`."""
+    if address_of_option(request.config) is not None:
+        runner_of(request)
+        return real_cluster
+    runner = runner_of(request)
+    if runner == TRIO:
+        return in_loop
+    return asyncio_in_thread if runner == ASYNCIO else plain_in_thread
+
+
+def report_of(item: pytest.Item) -> str | None:
+    """What the broker of a test saw."""
+    text = item.stash.get(_REPORT, None)
+    live = item.stash.get(_LIVE, None)
+    if text is None and live is not None:
+        try:
+            text = live()
+        except RocketMQError as error:
+            text = str(error)
+    return text
+
+
+def why_skipped(error: BaseException | None) -> str | None:
+    """What a test needs a test broker for, if it failed only because there is none."""
+    if isinstance(error, BaseExceptionGroup):
+        reasons = [why_skipped(one) for one in error.exceptions]
+        return None if None in reasons else reasons[0]
+    return str(error) if isinstance(error, NeedsTestBrokerError) else None

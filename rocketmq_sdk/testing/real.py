@@ -1,0 +1,205 @@
+"""A real cluster in the place of a test broker: the same waits, by requests.
+
+What only a test broker can do, such as faults, raises `NeedsTestBrokerError`; the
+pytest plugin skips such a test.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from rocketmq_sdk.admin.client import Admin
+from rocketmq_sdk.consumer.lite_pull.pull_consumer import PullConsumer
+from rocketmq_sdk.errors import NotFoundError, RouteError
+from rocketmq_sdk.names import dead_letter_topic
+from rocketmq_sdk.remoting.source import TcpChannelSource
+from rocketmq_sdk.testing.failures import ExpectationError, WaitTimeoutError
+from rocketmq_sdk.testing.seeds import Seed, plant_messages
+from rocketmq_sdk.testing.waits import LONGEST_STEP, WITHIN
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.remoting.channel import Channel, Handler
+
+READER: Final = "test_kit_reader"
+_AT_ONCE: Final = 32
+
+
+class NeedsTestBrokerError(ExpectationError):
+    """Only a test broker can do this, and a real cluster is there instead."""
+
+
+class RealBroker:
+    """A real cluster, as a test sees a `TestBroker`; pass it as `namesrv=`."""
+
+    running = True
+
+    def __init__(self, namesrv_address: str) -> None:
+        self.namesrv_address = namesrv_address
+        """`host:port` of its name server, or several separated by `;`."""
+        self.wait = RealWaits(self)
+        """Waiting for what the code under test does."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise NeedsTestBrokerError(f"a real cluster has no {name!r}; this test needs a test broker")
+
+    def __repr__(self) -> str:
+        return f"<RealBroker {self.namesrv_address}>"
+
+    def knows(self, address: str) -> bool:
+        """Whether an address belongs to it: it is asked over TCP like any other."""
+        del address
+        return False
+
+    async def open_channel(
+        self, address: str | None, handler: Handler, nursery: trio.Nursery
+    ) -> Channel:
+        """A channel to one of its addresses, None for a name server."""
+        where = self.namesrv_address.split(";")[0] if address is None else address
+        return await TcpChannelSource().open_channel(where, handler, nursery)
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator[Admin]:
+        """An open admin client."""
+        async with Admin(namesrv=self.namesrv_address) as admin:
+            yield admin
+
+    async def sent_now(self, topic: str) -> list[ReceivedMessage]:
+        """All messages of a topic, in the order in which they were stored."""
+        found: list[ReceivedMessage] = []
+        try:
+            async with PullConsumer(READER, namesrv=self.namesrv_address) as consumer:
+                for queue in await consumer.message_queues(topic):
+                    offset = await consumer.begin_offset(queue)
+                    end = await consumer.end_offset(queue)
+                    while offset < end:
+                        result = await consumer.pull(queue, offset, max_messages=_AT_ONCE)
+                        found += result.messages
+                        offset = result.next_begin_offset
+        except (RouteError, NotFoundError):
+            return []
+        return sorted(found, key=lambda message: (message.store_timestamp, message.offset))
+
+    async def seed(
+        self,
+        seed: Seed | str | os.PathLike[str] | None = None,
+        *,
+        topics: Mapping[str, int] | Sequence[str] = (),
+        groups: Sequence[str] = (),
+        messages: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
+        """Make topics, groups and messages, as `TestBroker.seed` does."""
+        wanted = Seed.of(seed).with_more(topics, groups, messages or {}, {})
+        if wanted.offsets:
+            raise NeedsTestBrokerError("offsets of a real cluster cannot be seeded")
+        await plant_messages(self.namesrv_address, wanted)
+
+
+class RealWaits:
+    """The waits of `Waits` that a cluster answers by requests."""
+
+    def __init__(self, broker: RealBroker) -> None:
+        self._broker = broker
+
+    def __getattr__(self, name: str) -> Any:
+        raise NeedsTestBrokerError(f"a real cluster cannot be waited for by {name!r}")
+
+    async def _until(
+        self,
+        look: Callable[[Admin], Awaitable[tuple[bool, str]]],
+        what: str,
+        within: float,
+    ) -> None:
+        found = "nothing was answered"
+        with trio.move_on_after(within):
+            async with self._broker.admin() as admin:
+                while True:
+                    holds, found = await look(admin)
+                    if holds:
+                        return
+                    await trio.sleep(LONGEST_STEP)
+        raise WaitTimeoutError(f"waited {within:g} s for {what}, but {found}")
+
+    async def until(
+        self, condition: Callable[[], object], what: str, *, within: float = WITHIN
+    ) -> None:
+        """Until a function of the test's own gives something true."""
+
+        async def look(_admin: Admin) -> tuple[bool, str]:
+            return bool(condition()), "it did not hold"
+
+        await self._until(look, what, within)
+
+    @staticmethod
+    async def _count(admin: Admin, topic: str) -> int:
+        try:
+            offsets = await admin.topics.offsets(topic)
+        except (RouteError, NotFoundError):
+            return 0
+        return sum(offset.max_offset - offset.min_offset for offset in offsets.values())
+
+    async def stored(
+        self, topic: str, count: int = 1, *, within: float = WITHIN
+    ) -> list[ReceivedMessage]:
+        """Until a topic holds at least so many messages; returns all that it holds."""
+
+        async def look(admin: Admin) -> tuple[bool, str]:
+            now = await self._count(admin, topic)
+            return now >= count, f"{topic!r} holds {now}"
+
+        await self._until(look, f"{count} messages in {topic!r}", within)
+        return await self._broker.sent_now(topic)
+
+    async def dead_letter(
+        self, group: str, count: int = 1, *, within: float = WITHIN
+    ) -> list[ReceivedMessage]:
+        """Until a group has given up at least so many messages; returns them."""
+        return await self.stored(dead_letter_topic(group), count, within=within)
+
+    async def lag(
+        self, group: str, topic: str | None = None, *, most: int = 0, within: float = WITHIN
+    ) -> None:
+        """Until a group is at most so many messages behind."""
+
+        async def look(admin: Admin) -> tuple[bool, str]:
+            try:
+                lag: float = (await admin.groups.progress(group, topic)).lag
+            except (RouteError, NotFoundError) as error:
+                return False, str(error)
+            if topic is not None and not lag:
+                # Before its first commit a group has no progress at all.
+                lag = 0 if await self._committed_once(admin, group, topic) else math.inf
+            return lag <= most, f"it is {lag} behind"
+
+        await self._until(look, f"group {group!r} to be at most {most} behind", within)
+
+    async def _committed_once(self, admin: Admin, group: str, topic: str) -> bool:
+        progress = await admin.groups.progress(group, topic)
+        return bool(progress.queues) or not await self._count(admin, topic)
+
+    async def group(
+        self, group: str, members: int = 1, *, quiet: float = 1.0, within: float = WITHIN
+    ) -> list[str]:
+        """Until a group has so many members for `quiet` seconds; their ids."""
+        here: list[str] = []
+        since = math.inf
+
+        async def look(admin: Admin) -> tuple[bool, str]:
+            nonlocal here, since
+            now = [connection.client_id or "" for connection in await admin.groups.members(group)]
+            if now != here:
+                since = math.inf
+            here = now
+            if len(here) == members:
+                since = min(since, trio.current_time())
+            return trio.current_time() - since >= quiet, f"there are {here}"
+
+        await self._until(look, f"{members} members in group {group!r}", within)
+        return here

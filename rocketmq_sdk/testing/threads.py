@@ -1,0 +1,314 @@
+"""Test brokers for code that does not run on trio: a thread, and faces of the broker.
+
+The broker runs in a `trio.run` of its own in a thread and listens on TCP. Its faces
+have the same names as `TestBroker`: `BlockingBroker` waits as plain code does,
+`AsyncioBroker` as asyncio does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
+
+import trio
+
+from rocketmq_sdk.errors import ClosedError
+from rocketmq_sdk.testing.broker import TestBroker
+from rocketmq_sdk.testing.failures import WaitTimeoutError
+from rocketmq_sdk.testing.waits import LONGEST_STEP, WITHIN, Waits
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from types import TracebackType
+
+    from rocketmq_sdk.testing.network import Network
+    from rocketmq_sdk.testing.recording import Recording
+    from rocketmq_sdk.testing.request_faults import RequestFaults
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_END_WITHIN: Final = 20.0
+"""Seconds that the end of a broker in a thread may take."""
+
+
+class BrokerThread:
+    """A test broker in a thread of its own; the options are those of `TestBroker`.
+
+    It listens on free ports of 127.0.0.1 unless the options say otherwise. Any thread
+    may use it. It does not outlive the interpreter.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._options: dict[str, Any] = {
+            "listen": "127.0.0.1:0",
+            "namesrv_listen": "127.0.0.1:0",
+            **options,
+        }
+        self._ready = threading.Event()
+        self._end: trio.Event | None = None
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, name="rocketmq test broker", daemon=True)
+        self.broker: TestBroker
+        """The broker itself; only for `run` and `look`."""
+
+    def __enter__(self) -> Self:
+        """Start it. Raises what entering a `TestBroker` raises."""
+        self._thread.start()
+        self._ready.wait()
+        if self._error is not None:
+            self._thread.join()
+            raise self._error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End it.
+
+        Raises what leaving a `TestBroker` raises, unless the block ends with an error.
+        """
+        if self._token is not None and self._end is not None:
+            self._token.run_sync_soon(self._end.set)
+        self._thread.join(_END_WITHIN)
+        if self._error is not None and kind is None:
+            raise self._error
+
+    def run(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Run an async function in the broker's loop, and wait for what it returns.
+
+        Raises `ClosedError` when the broker has ended.
+        """
+        try:
+            return trio.from_thread.run(function, trio_token=self._token)
+        except trio.RunFinishedError:
+            raise ClosedError("the test broker has ended") from None
+
+    def look(self, function: Callable[[], T]) -> T:
+        """The same for a plain function."""
+        try:
+            return trio.from_thread.run_sync(function, trio_token=self._token)
+        except trio.RunFinishedError:
+            raise ClosedError("the test broker has ended") from None
+
+    def _main(self) -> None:
+        try:
+            trio.run(self._serve)
+        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            self._error = error
+        finally:
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        async with TestBroker(**self._options) as self.broker:
+            self._token = trio.lowlevel.current_trio_token()
+            self._end = trio.Event()
+            self._ready.set()
+            await self._end.wait()
+
+
+class _Face:
+    """What both faces share."""
+
+    def __init__(self, thread: BrokerThread) -> None:
+        self._thread = thread
+
+    @property
+    def _broker(self) -> TestBroker:
+        return self._thread.broker
+
+    @property
+    def address(self) -> str:
+        """`host:port` of the broker on TCP."""
+        return str(self._broker.address)
+
+    @property
+    def namesrv_address(self) -> str:
+        """`host:port` of its name server on TCP: what clients need."""
+        return str(self._broker.namesrv_address)
+
+    @property
+    def own_address(self) -> str:
+        """The address that routes and records name."""
+        return self._broker.own_address
+
+    @property
+    def running(self) -> bool:
+        """Whether it serves now."""
+        return self._broker.running
+
+    @property
+    def faults(self) -> RequestFaults:
+        """What goes wrong, as the test declares it; from any thread."""
+        return self._broker.faults
+
+    @property
+    def seen(self) -> Recording:
+        """The requests that it got."""
+        return self._broker.seen
+
+    @property
+    def network(self) -> Network:
+        """The network in memory, which only clients in the broker's loop use."""
+        return self._broker.network
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.namesrv_address}>"
+
+
+def _look(
+    method: Callable[Concatenate[TestBroker, P], T],
+) -> Callable[Concatenate[Any, P], T]:
+    """A plain method of the broker, called in its loop."""
+
+    @wraps(method)
+    def call(self: _Face, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.look(partial(method, self._thread.broker, *args, **kwargs))
+
+    return call
+
+
+def _blocking(
+    method: Callable[Concatenate[TestBroker, P], Awaitable[T]],
+) -> Callable[Concatenate[Any, P], T]:
+    """An async method of the broker that is waited for."""
+
+    @wraps(method)
+    def call(self: _Face, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.run(partial(method, self._thread.broker, *args, **kwargs))
+
+    return call
+
+
+def _in_asyncio(
+    method: Callable[Concatenate[TestBroker, P], Awaitable[T]],
+) -> Callable[Concatenate[Any, P], Awaitable[T]]:
+    """An async method of the broker for asyncio."""
+
+    @wraps(method)
+    async def call(self: _Face, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        work = partial(method, self._thread.broker, *args, **kwargs)
+        return await asyncio.to_thread(self._thread.run, work)
+
+    return call
+
+
+def _blocking_wait(
+    method: Callable[Concatenate[Waits, P], Awaitable[T]],
+) -> Callable[Concatenate[Any, P], T]:
+    @wraps(method)
+    def call(self: _Waits, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.run(partial(method, self._thread.broker.wait, *args, **kwargs))
+
+    return call
+
+
+def _asyncio_wait(
+    method: Callable[Concatenate[Waits, P], Awaitable[T]],
+) -> Callable[Concatenate[Any, P], Awaitable[T]]:
+    @wraps(method)
+    async def call(self: _Waits, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        work = partial(method, self._thread.broker.wait, *args, **kwargs)
+        return await asyncio.to_thread(self._thread.run, work)
+
+    return call
+
+
+class _Waits:
+    def __init__(self, thread: BrokerThread) -> None:
+        self._thread = thread
+
+
+class BlockingWaits(_Waits):
+    """`Waits` for plain code."""
+
+    stored = _blocking_wait(Waits.stored)
+    group = _blocking_wait(Waits.group)
+    lag = _blocking_wait(Waits.lag)
+    committed = _blocking_wait(Waits.committed)
+    dead_letter = _blocking_wait(Waits.dead_letter)
+    hit = _blocking_wait(Waits.hit)
+    settled = _blocking_wait(Waits.settled)
+    until = _blocking_wait(Waits.until)
+
+
+class AsyncioWaits(_Waits):
+    """`Waits` for asyncio."""
+
+    stored = _asyncio_wait(Waits.stored)
+    group = _asyncio_wait(Waits.group)
+    lag = _asyncio_wait(Waits.lag)
+    committed = _asyncio_wait(Waits.committed)
+    dead_letter = _asyncio_wait(Waits.dead_letter)
+    hit = _asyncio_wait(Waits.hit)
+    settled = _asyncio_wait(Waits.settled)
+
+    async def until(
+        self, condition: Callable[[], object], what: str, *, within: float = WITHIN
+    ) -> None:
+        """As `Waits.until`; the function is called in the loop of the caller."""
+        loop = asyncio.get_running_loop()
+        end, step = loop.time() + within, 0.002
+        while not condition():
+            if loop.time() >= end:
+                report = self._thread.look(self._thread.broker.report)
+                raise WaitTimeoutError(f"waited {within:g} s for {what}, but {report}")
+            await asyncio.sleep(step)
+            step = min(LONGEST_STEP, step * 1.5)
+
+
+class BlockingBroker(_Face):
+    """A `TestBroker` in a thread, for plain code: its methods wait.
+
+    Clients of any door and language reach it at `namesrv_address`.
+    """
+
+    health = _look(TestBroker.health)
+    sent = _look(TestBroker.sent)
+    requests = _look(TestBroker.requests)
+    report = _look(TestBroker.report)
+    check = _look(TestBroker.check)
+    start = _blocking(TestBroker.start)
+    stop = _blocking(TestBroker.stop)
+    restart = _blocking(TestBroker.restart)
+    kill = _blocking(TestBroker.kill)
+    seed = _blocking(TestBroker.seed)
+    snapshot = _blocking(TestBroker.snapshot)
+    restore = _blocking(TestBroker.restore)
+    reset = _blocking(TestBroker.reset)
+
+    def __init__(self, thread: BrokerThread) -> None:
+        super().__init__(thread)
+        self.wait = BlockingWaits(thread)
+        """Waiting for what the code under test does."""
+
+
+class AsyncioBroker(_Face):
+    """A `TestBroker` in a thread, for asyncio: the same methods are async.
+
+    Clients of any door and language reach it at `namesrv_address`.
+    """
+
+    health = _look(TestBroker.health)
+    sent = _look(TestBroker.sent)
+    requests = _look(TestBroker.requests)
+    report = _look(TestBroker.report)
+    check = _look(TestBroker.check)
+    start = _in_asyncio(TestBroker.start)
+    stop = _in_asyncio(TestBroker.stop)
+    restart = _in_asyncio(TestBroker.restart)
+    kill = _in_asyncio(TestBroker.kill)
+    seed = _in_asyncio(TestBroker.seed)
+    snapshot = _in_asyncio(TestBroker.snapshot)
+    restore = _in_asyncio(TestBroker.restore)
+    reset = _in_asyncio(TestBroker.reset)
+
+    def __init__(self, thread: BrokerThread) -> None:
+        super().__init__(thread)
+        self.wait = AsyncioWaits(thread)
+        """Waiting for what the code under test does."""

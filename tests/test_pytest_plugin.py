@@ -1,0 +1,354 @@
+"""The pytest plugin, in projects of all kinds."""
+
+from __future__ import annotations
+
+import pytest
+
+from rocketmq_sdk.testing.threads import BlockingBroker, BrokerThread
+
+# Warnings of other plugins about the small projects are no errors.
+pytestmark = [pytest.mark.real_time, pytest.mark.filterwarnings("default")]
+pytest_plugins = ["pytester"]
+
+TRIO_MODE = "[pytest]\ntrio_mode = true\n"
+ASYNCIO_AUTO = "[pytest]\nasyncio_mode = auto\n"
+NOTHING = "[pytest]\n"
+PLAIN_TEST = """
+    import trio
+    from rocketmq_sdk import Message, Producer
+
+    async def send(address, body):
+        async with Producer("shop", namesrv=address) as producer:
+            await producer.send(Message("orders", body))
+
+    def test_plain(rocketmq_broker, rocketmq_address):
+        assert type(rocketmq_broker).__name__ == "BlockingBroker"
+        assert rocketmq_broker.sent("orders") == []
+        trio.run(send, rocketmq_address, b"1")
+        rocketmq_broker.kill()
+        rocketmq_broker.start()
+        (message,) = rocketmq_broker.wait.stored("orders")
+        assert message.body == b"1"
+
+    def test_the_next_broker_is_new(rocketmq_broker):
+        assert rocketmq_broker.sent("orders") == []
+        assert rocketmq_broker.requests() == []
+"""
+ASYNCIO_TEST = """
+    import asyncio, trio, pytest
+    from rocketmq_sdk import Message, Producer
+
+    async def send(address, body):
+        async with Producer("shop", namesrv=address) as producer:
+            await producer.send(Message("orders", body))
+
+    {mark}
+    async def test_asyncio(rocketmq_broker, rocketmq_address):
+        asyncio.get_running_loop()
+        assert type(rocketmq_broker).__name__ == "AsyncioBroker"
+        fault = rocketmq_broker.faults.on("send", times=1).refuse()
+        await asyncio.to_thread(trio.run, send, rocketmq_address, b"1")
+        await rocketmq_broker.restart()
+        (message,) = await rocketmq_broker.wait.stored("orders")
+        await rocketmq_broker.wait.hit(fault)
+        await rocketmq_broker.wait.until(lambda: True, "nothing")
+        assert message.body == b"1"
+"""
+TRIO_TEST = """
+    import pytest
+    from rocketmq_sdk import Message, Producer
+    from rocketmq_sdk.testing.threads import BlockingBroker, BrokerThread
+
+    {mark}
+    async def test_trio(rocketmq_broker):
+        assert type(rocketmq_broker).__name__ == "TestBroker"
+        async with Producer("shop", namesrv=rocketmq_broker) as producer:
+            await producer.send(Message("orders", b"1"))
+        await rocketmq_broker.restart()
+        (message,) = await rocketmq_broker.wait.stored("orders")
+"""
+
+
+def run(
+    pytester: pytest.Pytester,
+    ini: str,
+    test: str,
+    *arguments: str,
+    without: str = "",
+    apart: bool = False,
+) -> pytest.RunResult:
+    """Run a file of tests in a project, in this process unless it needs several."""
+    pytester.makeini(ini)
+    pytester.makepyfile(test)
+    off = [part for name in without.split() for part in ("-p", f"no:{name}")]
+    run = pytester.runpytest_subprocess if apart else pytester.runpytest_inprocess
+    return run("-p", "no:cacheprovider", *off, *arguments)
+
+
+@pytest.mark.parametrize(
+    ("ini", "mark", "test"),
+    [
+        pytest.param(TRIO_MODE, "", TRIO_TEST, id="trio mode"),
+        pytest.param(NOTHING, "@pytest.mark.trio", TRIO_TEST, id="trio mark"),
+        pytest.param(ASYNCIO_AUTO, "", ASYNCIO_TEST, id="asyncio auto"),
+        pytest.param(NOTHING, "@pytest.mark.asyncio", ASYNCIO_TEST, id="asyncio strict"),
+        pytest.param(
+            NOTHING,
+            '@pytest.mark.anyio\n    @pytest.mark.parametrize("anyio_backend", ["asyncio"])',
+            ASYNCIO_TEST,
+            id="anyio on asyncio",
+        ),
+        pytest.param(
+            NOTHING,
+            '@pytest.mark.anyio\n    @pytest.mark.parametrize("anyio_backend", ["trio"])',
+            TRIO_TEST,
+            id="anyio on trio",
+        ),
+    ],
+)
+def test_async_tests_have_the_broker_of_their_loop(
+    pytester: pytest.Pytester, ini: str, mark: str, test: str
+) -> None:
+    run(pytester, ini, test.format(mark=mark)).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("ini", [TRIO_MODE, NOTHING, ASYNCIO_AUTO])
+def test_plain_tests_have_a_broker_in_a_thread(pytester: pytest.Pytester, ini: str) -> None:
+    run(pytester, ini, PLAIN_TEST).assert_outcomes(passed=2)
+
+
+def test_it_works_without_pytest_trio(pytester: pytest.Pytester) -> None:
+    test = ASYNCIO_TEST.format(mark="")
+    run(pytester, ASYNCIO_AUTO, test, without="trio anyio").assert_outcomes(passed=1)
+    run(pytester, NOTHING, PLAIN_TEST, without="trio anyio asyncio").assert_outcomes(passed=2)
+
+
+@pytest.mark.parametrize(
+    ("without", "lines"),
+    [
+        ("asyncio anyio", ["*trio_mode = true*pytest-trio*"]),
+        ("trio anyio", ['*asyncio_mode = "auto"*pytest-asyncio*']),
+        ("trio asyncio", ['*anyio_mode = "auto"*']),
+        ("", ["*trio_mode = true*", '*asyncio_mode = "auto"*', '*anyio_mode = "auto"*']),
+        ("trio asyncio anyio", ["*install pytest-trio*"]),
+    ],
+)
+def test_an_async_test_that_nothing_runs_is_told_the_line_to_add(
+    pytester: pytest.Pytester, without: str, lines: list[str]
+) -> None:
+    result = run(
+        pytester, NOTHING, "async def test_x(rocketmq_broker):\n    pass\n", without=without
+    )
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*test_x is async, and nothing runs async tests here*", *lines])
+
+
+def test_ports_and_a_jumping_clock_do_not_go_together(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        TRIO_MODE,
+        """
+        async def test_x(rocketmq_broker, rocketmq_address, autojump_clock):
+            pass
+        """,
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*leave autojump_clock out*"])
+
+
+def test_ports_of_a_trio_test_are_those_of_its_broker(pytester: pytest.Pytester) -> None:
+    run(
+        pytester,
+        TRIO_MODE,
+        """
+        from rocketmq_sdk import Message, Producer
+
+        async def test_x(rocketmq_address, rocketmq_broker):
+            async with Producer("shop", namesrv=rocketmq_address) as producer:
+                await producer.send(Message("orders", b"1"))
+            assert len(rocketmq_broker.sent("orders")) == 1
+        """,
+    ).assert_outcomes(passed=1)
+
+
+MARKED = """
+    import pytest
+
+    @pytest.mark.rocketmq(topics={{"orders": 2}}, messages={{"orders": ["1"]}}, broker_name="shop")
+    {begin} test_marked(rocketmq_broker):
+        assert len(rocketmq_broker.sent("orders")) == 1
+        assert rocketmq_broker.sent("orders")[0].broker_name == "shop"
+"""
+
+
+@pytest.mark.parametrize(
+    ("ini", "begin"), [(TRIO_MODE, "async def"), (NOTHING, "def"), (ASYNCIO_AUTO, "async def")]
+)
+def test_the_marker_gives_settings_and_seeds(
+    pytester: pytest.Pytester, ini: str, begin: str
+) -> None:
+    result = run(pytester, ini + "addopts = --strict-markers\n", MARKED.format(begin=begin))
+    result.assert_outcomes(passed=1)
+
+
+def test_a_setting_that_does_not_exist_is_named(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        NOTHING,
+        """
+        import pytest
+
+        @pytest.mark.rocketmq(brokr_name="shop")
+        def test_x(rocketmq_broker):
+            pass
+        """,
+    )
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*no setting 'brokr_name'; did you mean 'broker_name'*"])
+
+
+@pytest.mark.parametrize("scope", ["module", "session"])
+def test_with_a_wider_scope_the_port_stays_and_each_test_finds_a_new_broker(
+    pytester: pytest.Pytester, scope: str
+) -> None:
+    result = run(
+        pytester,
+        NOTHING,
+        """
+        import pytest, trio
+        from rocketmq_sdk import Message, Producer
+
+        seen = set()
+
+        async def send(address):
+            async with Producer("shop", namesrv=address) as producer:
+                await producer.send(Message("orders", b"1"))
+
+        @pytest.mark.parametrize("number", range(3))
+        def test_new(rocketmq_broker, rocketmq_address, number):
+            seen.add(rocketmq_address)
+            assert len(seen) == 1
+            assert rocketmq_broker.sent("orders") == []
+            trio.run(send, rocketmq_address)
+
+        @pytest.mark.rocketmq(keep=True)
+        def test_kept(rocketmq_broker):
+            assert len(rocketmq_broker.sent("orders")) == 1
+        """,
+        f"--rocketmq-scope={scope}",
+    )
+    result.assert_outcomes(passed=4)
+
+
+@pytest.mark.slow  # starts three interpreters
+def test_many_processes_do_not_meet(pytester: pytest.Pytester) -> None:
+    run(
+        pytester,
+        NOTHING,
+        """
+        import pytest, trio
+        from rocketmq_sdk import Message, Producer
+
+        async def send(address):
+            async with Producer("shop", namesrv=address) as producer:
+                await producer.send(Message("orders", b"1"))
+
+        @pytest.mark.parametrize("number", range(6))
+        def test_alone(rocketmq_broker, number):
+            trio.run(send, rocketmq_broker.namesrv_address)
+            assert len(rocketmq_broker.sent("orders")) == 1
+        """,
+        "-n2",
+        "--rocketmq-scope=session",
+        apart=True,
+    ).assert_outcomes(passed=6)
+
+
+@pytest.mark.parametrize(
+    ("ini", "begin", "wait"),
+    [(TRIO_MODE, "async def", "await"), (NOTHING, "def", ""), (ASYNCIO_AUTO, "async def", "await")],
+)
+def test_a_failure_shows_what_the_broker_saw(
+    pytester: pytest.Pytester, ini: str, begin: str, wait: str
+) -> None:
+    result = run(
+        pytester,
+        ini,
+        f"""
+        import pytest
+
+        @pytest.mark.rocketmq(messages={{"orders": ["1"]}})
+        {begin} test_x(rocketmq_broker):
+            {wait} rocketmq_broker.wait.stored("orders", 2, within=0.1)
+        """,
+    )
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(
+        ["*waited 0.1 s for 2 messages*", "*what the RocketMQ broker saw*", "*'orders' holds 1*"]
+    )
+
+
+@pytest.mark.parametrize("ini", [TRIO_MODE, ASYNCIO_AUTO])
+def test_a_fault_that_met_nothing_fails_the_test(pytester: pytest.Pytester, ini: str) -> None:
+    result = run(
+        pytester,
+        ini,
+        """
+        async def test_x(rocketmq_broker):
+            rocketmq_broker.faults.on("send").refuse()
+        """,
+    )
+    assert result.ret == 1
+    result.stdout.fnmatch_lines(["*UnhitFaultError: <fault on send: answer*met no request*"])
+
+
+@pytest.mark.slow  # a group forms in real time
+def test_the_same_tests_run_with_a_real_cluster(pytester: pytest.Pytester) -> None:
+    test = """
+        import pytest, trio
+        from rocketmq_sdk import Message, Producer, PushConsumer, ConsumeFrom, RejectMessage
+
+        async def use(namesrv, broker):
+            async def reject(message):
+                raise RejectMessage
+            async with (
+                Producer("shop", namesrv=namesrv) as producer,
+                PushConsumer("billing", namesrv=namesrv, subscriptions={"orders": "*"},
+                    listener=reject, consume_from=ConsumeFrom.FIRST_OFFSET),
+            ):
+                await producer.send(Message("orders", b"1"))
+                await broker.wait.group("billing")
+                assert [m.body for m in await broker.wait.stored("orders")] == [b"0", b"1"]
+                assert await broker.wait.dead_letter("billing", 2)
+                await broker.wait.lag("billing", "orders")
+
+        @pytest.mark.rocketmq(messages={"orders": ["0"]})
+        async def test_uses(rocketmq_broker, rocketmq_address):
+            await use(rocketmq_address, rocketmq_broker)
+
+        async def test_needs_faults(rocketmq_broker):
+            rocketmq_broker.faults.on("send").refuse()
+    """
+    with BrokerThread() as thread:
+        address = BlockingBroker(thread).namesrv_address
+        result = run(pytester, TRIO_MODE, test, "-rs", f"--rocketmq-namesrv={address}")
+    result.assert_outcomes(passed=1, skipped=1)
+    result.stdout.fnmatch_lines(["*a real cluster has no 'faults'*"])
+
+
+def test_the_plugin_loads_nothing_for_tests_that_do_not_use_it(
+    pytester: pytest.Pytester,
+) -> None:
+    run(
+        pytester,
+        NOTHING,
+        """
+        import sys
+
+        def test_x():
+            assert "rocketmq_sdk.testing.fixtures" not in sys.modules
+            assert "rocketmq_sdk.broker_embedded" not in sys.modules
+        """,
+        without="trio asyncio anyio",
+        apart=True,
+    ).assert_outcomes(passed=1)
