@@ -77,7 +77,7 @@ class Accounts(Protocol):
         """Whether a request needs no permission."""
         ...
 
-    def refusal(self, caller: Caller, need: Need, source: str) -> str | None:
+    def refusal(self, caller: Caller, need: Need, source: str, code: int) -> str | None:
         """Why a caller has no permission, or None when there is one."""
         ...
 
@@ -169,7 +169,9 @@ class Guard:
         if key in decisions:
             refusal = decisions[key]
         else:
-            refusal = decisions[key] = self._refusal(caller, rule.find(command), session.source)
+            refusal = decisions[key] = self._refusal(
+                caller, rule.find(command), session.source, code
+            )
         return self._decided(channel, command, caller, refusal)
 
     def _by_body(
@@ -190,7 +192,9 @@ class Guard:
             needs = tuple(rule.find(command))
         except RocketMQError:
             return self._refuse(channel, command, DENIED, UNREADABLE)
-        return self._decided(channel, command, caller, self._refusal(caller, needs, session.source))
+        return self._decided(
+            channel, command, caller, self._refusal(caller, needs, session.source, command.code)
+        )
 
     async def _later(
         self, channel: Channel, command: Command, caller: Caller, session: _Session, rule: Rule
@@ -199,17 +203,16 @@ class Guard:
             needs = await trio.to_thread.run_sync(lambda: tuple(rule.find(command)))
         except RocketMQError:
             return self._refuse(channel, command, DENIED, UNREADABLE)
-        answer = self._decided(
-            channel, command, caller, self._refusal(caller, needs, session.source)
-        )
+        refusal = self._refusal(caller, needs, session.source, command.code)
+        answer = self._decided(channel, command, caller, refusal)
         return answer if answer is None or isinstance(answer, Command) else await answer()
 
-    def _refusal(self, caller: Caller, needs: Iterable[Need], source: str) -> str | None:
+    def _refusal(self, caller: Caller, needs: Iterable[Need], source: str, code: int) -> str | None:
         """Why one of the needs is not met, or None."""
         for need in needs:
             if not need.name and need.kind is ResourceType.CLUSTER:
                 need = need._replace(name=self._cluster)
-            refusal = self._accounts.refusal(caller, need, source)
+            refusal = self._accounts.refusal(caller, need, source, code)
             if refusal is not None:
                 return refusal
         return None

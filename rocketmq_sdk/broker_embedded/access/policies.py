@@ -8,6 +8,7 @@ and Deny before Allow where both are as specific.
 
 from __future__ import annotations
 
+import ipaddress
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple, Self
 
@@ -234,8 +235,6 @@ def _spelled(name: str) -> str:
 
 def is_range(text: str) -> bool:
     """Whether a text is an address or a range in CIDR form."""
-    import ipaddress
-
     try:
         ipaddress.ip_network(text, strict=False)
     except ValueError:
@@ -247,8 +246,6 @@ def in_range(address: str, text: str) -> bool:
     """Whether an address is one or lies in a range in CIDR form."""
     if address == text:
         return True
-    import ipaddress
-
     try:
         wanted = ipaddress.ip_network(text, strict=False)
         given = ipaddress.ip_address(address.strip("[]"))

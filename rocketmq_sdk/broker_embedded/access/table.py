@@ -66,12 +66,14 @@ class AccessTable:
                 "left"
             ) from None
 
-    async def add_first(self, users: Iterable[User]) -> None:
-        """Add users of the settings who are not there. Raises `StoreError`."""
+    async def add_first(self, users: Iterable[User], acls: Iterable[Acl] = ()) -> None:
+        """Add users who are not there, with their policies. Raises `StoreError`."""
         missing = {user.username: user for user in users if user.username not in self.users}
+        subjects = {user.subject for user in missing.values()}
+        added = {acl.subject: acl for acl in acls if acl.subject in subjects}
         if missing:
             async with self._lock:
-                await self._write({**self.users, **missing}, self.acls)
+                await self._write({**self.users, **missing}, {**self.acls, **added})
 
     async def create_user(self, user: User) -> None:
         """Add a user. Raises `AccessChangeError` when he is there, `StoreError`."""

@@ -71,7 +71,7 @@ class UserAccounts:
             return _NOBODY
         raise Refused(problem)
 
-    def refusal(self, caller: Caller, need: Need, source: str) -> str | None:
+    def refusal(self, caller: Caller, need: Need, source: str, code: int) -> str | None:  # noqa: ARG002
         """Why the policies of a user do not allow something, or None."""
         subject = f"{SUBJECT_PREFIX}{caller.name}"
         acl = self._table.acls.get(subject)

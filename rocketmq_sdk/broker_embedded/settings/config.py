@@ -74,6 +74,9 @@ _READ_AT_THE_START: Final = frozenset(
         "authenticationWhitelist",
         "authorizationEnabled",
         "authorizationWhitelist",
+        "aclEnable",
+        "migrateAuthFromV1Enabled",
+        "plainAclFile",
     }
 )
 _OF_RETENTION: Final = frozenset(
@@ -349,6 +352,16 @@ class BrokerConfig:
     setting above is; secret as well.
     """
 
+    acl_enable: bool = False
+    """Whether requests are checked by the accounts of ACL 1.0 instead."""
+    plain_acl_file: str | None = None
+    """Their file; None: `conf/plain_acl.yml` below the variable ROCKETMQ_HOME.
+
+    Files in the folder `acl` beside it count too. Apache has no such setting.
+    """
+    migrate_auth_from_v1_enabled: bool = False
+    """Whether accounts of that file become users, those that are not there yet."""
+
     store: StoreConfig = attrs.field(factory=StoreConfig, metadata={SETTING: None})
     extra: Mapping[str, str] = attrs.field(factory=dict, metadata={SETTING: None})
     """Properties without effect here, kept so that GET_BROKER_CONFIG shows them."""
@@ -364,6 +377,11 @@ class BrokerConfig:
             raise ConfigurationError(
                 "authorizationEnabled=true without authenticationEnabled=true would believe every "
                 "name that a request carries: set both"
+            )
+        if self.acl_enable and self.authentication_enabled:
+            raise ConfigurationError(
+                "aclEnable=true and authenticationEnabled=true are two ways to check requests: "
+                "leave one out (migrateAuthFromV1Enabled=true makes users of the accounts)"
             )
 
     @classmethod

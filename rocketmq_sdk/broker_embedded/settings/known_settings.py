@@ -105,7 +105,7 @@ _WITHOUT_EFFECT: Final = {
     _OF_ACCESS: """
         aclCacheMaxNum authConfigPath authenticationMetadataProvider authenticationProvider
         authenticationStrategy authorizationMetadataProvider authorizationProvider
-        authorizationStrategy migrateAuthFromV1Enabled userCacheMaxNum
+        authorizationStrategy userCacheMaxNum
         """,
     _OF_CONTROLLER: """
         asyncLearner brokerElectionPriority brokerHeartbeatInterval
@@ -223,10 +223,6 @@ def _anything(text: str, _all: Mapping[str, str]) -> bool:
 _ROCKSDB: Final = (
     "asks for RocksDB; this broker keeps files in Apache's default format only: leave it out"
 )
-_ACCESS: Final = (
-    "asks for access control, which this broker does not check yet: "
-    "leave it out and keep the port private, or use Apache's broker"
-)
 _CONTROLLER: Final = (
     "asks for a controller or a DLedger group; this broker runs alone: "
     "leave it out, or use Apache's broker"
@@ -314,5 +310,4 @@ REFUSALS: Final[dict[str, Refusal]] = {
     "isBrokerContainer": Refusal(_true, _CONTAINER),
     "isInBrokerContainer": Refusal(_true, _CONTAINER),
     "brokerConfigPaths": Refusal(_anything, _CONTAINER),
-    "aclEnable": Refusal(_true, _ACCESS),
 }

@@ -19,6 +19,7 @@ from support.paths import CODEC_VECTORS
 RULES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "names_and_rules.json").read_text())
 OWN = {
     "connectionMemoryLimit",
+    "plainAclFile",
     "memoryLimit",
     "memoryFullPolicy",
     "reserveBytes",
@@ -34,6 +35,8 @@ OF_AUTH_CONFIG = {
     "authorizationWhitelist",
     "initAuthenticationUser",
     "innerClientAuthenticationCredentials",
+    "migrateAuthFromV1Enabled",
+    "aclEnable",  # of 4.9 to 5.3.2
 }
 SET_BY_THE_RECORDING = {
     "listenPort",
