@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
     from rocketmq_sdk.consumer.lite_pull.member import AssignmentChange
     from rocketmq_sdk.consumer.lite_pull.pull_consumer import PullConsumer
-    from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
+    from rocketmq_sdk.consumer.outcome import ConsumeLater, ConsumeOrderlyStatus, RejectMessage
     from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt
     from rocketmq_sdk.consumer.push.consumer import PushConsumer
     from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
@@ -119,7 +119,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "consumer.lite_pull.consumer": ("LitePullConsumer",),
     "consumer.lite_pull.member": ("AssignmentChange",),
     "consumer.health": ("ConsumerHealth",),
-    "consumer.outcome": ("ConsumeLater", "RejectMessage"),
+    "consumer.outcome": ("ConsumeLater", "ConsumeOrderlyStatus", "RejectMessage"),
     "consumer.lite_pull.pull_consumer": ("PullConsumer",),
     "consumer.push.consumer": ("PushConsumer",),
     "consumer.pop.receipt": ("PoppedMessage", "Receipt"),
@@ -215,6 +215,7 @@ __all__ = [
     "ConsistentHash",
     "ConsumeFrom",
     "ConsumeLater",
+    "ConsumeOrderlyStatus",
     "ConsumerHealth",
     "ConsumerStatistics",
     "Credentials",

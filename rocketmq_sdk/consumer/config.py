@@ -65,6 +65,7 @@ class PushOptions(QueueOptions, total=False):
 
     batch: int
     orderly: bool
+    auto_commit: bool
     suspend_current_queue_time: float | timedelta
     max_reconsume_times: int
     concurrency: int
@@ -229,7 +230,8 @@ class PushConfig(QueueConfig):
     message comes again. `max_reconsume_times` is how often a message is delivered again
     before it goes to the dead letter topic (-1: as the group is set at the broker, 16
     by default; with `orderly` without limit, as in Apache's clients). `consume_timeout`
-    limits one call of the listener, except with `orderly`.
+    limits one call of the listener, except with `orderly`. With `orderly` and without
+    `auto_commit`, a message is done when the listener returns COMMIT, then or later.
 
     With `message_model` BROADCASTING every member gets every message once. Offsets are
     kept in a file below `local_offset_store_dir` (None: `~/.rocketmq_offsets`), and
@@ -248,6 +250,7 @@ class PushConfig(QueueConfig):
     concurrency: int = attrs.field(default=20, validator=between(1, 1000))
     consume_timeout: float = _duration(15 * 60.0)
     orderly: bool = attrs.field(default=False, validator=boolean)
+    auto_commit: bool = attrs.field(default=True, validator=boolean)
     suspend_current_queue_time: float = attrs.field(
         default=1.0, converter=to_seconds, validator=seconds_between(0.01, 30)
     )
@@ -267,6 +270,14 @@ class PushConfig(QueueConfig):
     local_offset_store_dir: str | os.PathLike[str] | None = attrs.field(
         default=None, validator=_directory
     )
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        if not self.auto_commit and not self.orderly:
+            raise ConfigurationError(
+                "auto_commit=False needs orderly=True: only in order is there one place up to "
+                "which messages are done"
+            )
 
     @property
     def asks_broker(self) -> bool:

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rocketmq_sdk.client.hooks import ConsumeContext, ConsumeHook, FilterHook, run_hooks
+from rocketmq_sdk.consumer.outcome import ConsumeOrderlyStatus
 from rocketmq_sdk.model.message import ReceivedMessage
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def hooked(listener: AsyncListener, *, group: str, hooks: Sequence[ConsumeHook])
         context.success = False
         try:
             answer = await listener(argument)
-            context.success = True
+            context.success = answer is not ConsumeOrderlyStatus.ROLLBACK
             return answer
         except BaseException as error:
             context.error = error

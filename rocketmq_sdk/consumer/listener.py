@@ -9,15 +9,20 @@ from typing import Any
 
 import trio
 
+from rocketmq_sdk.consumer.outcome import ConsumeOrderlyStatus
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.message import ReceivedMessage
 
 AsyncListener = Callable[[Any], Awaitable[object]]
-Listener = (
-    Callable[[ReceivedMessage], Awaitable[None] | None]
-    | Callable[[list[ReceivedMessage]], Awaitable[None] | None]
-)
-"""Takes one message, or with `batch` above 1 a list of messages; returns None.
+Returned = ConsumeOrderlyStatus | None
+MessageListener = Callable[[ReceivedMessage], Awaitable[Returned] | Returned]
+"""Takes one message."""
+BatchListener = Callable[[list[ReceivedMessage]], Awaitable[Returned] | Returned]
+"""Takes a list of messages, for `batch` above 1."""
+Listener = MessageListener | BatchListener
+"""Takes one message, or with `batch` above 1 a list of messages.
+
+It returns None, or with `auto_commit=False` a `ConsumeOrderlyStatus`.
 
 A coroutine function, or a plain function, which then runs in a worker thread. A
 coroutine that a plain function returns is awaited, as for `lambda message:

@@ -7,6 +7,7 @@ logged as failures.
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.errors import ConfigurationError
@@ -20,6 +21,19 @@ if TYPE_CHECKING:
 
 BROKER_CHOOSES = 0
 DEAD_LETTER = -1
+
+
+class ConsumeOrderlyStatus(Enum):
+    """What a listener returns that commits by itself (`orderly`, no `auto_commit`).
+
+    COMMIT: this call's messages are done, with all those of the queue since the last
+    commit. ROLLBACK: all of them come again, after the queue was suspended. Returning
+    None leaves open what becomes of them. (As in Apache's client, where None is
+    SUCCESS.)
+    """
+
+    COMMIT = "COMMIT"
+    ROLLBACK = "ROLLBACK"
 
 
 class ListenerAnswer(Exception):  # noqa: N818 - raised by listeners as an answer, not as an error

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from rocketmq_sdk.client.trace import TraceDispatcher
-from rocketmq_sdk.consumer.outcome import ListenerAnswer
+from rocketmq_sdk.consumer.outcome import ConsumeOrderlyStatus, ListenerAnswer
 from rocketmq_sdk.model.properties import MSG_REGION, TRACE_ON
 from rocketmq_sdk.protocol.trace import ConsumeEnded, ConsumeResult, ConsumeStarted
 
@@ -66,7 +66,8 @@ class ConsumeTrace:
             result = ConsumeResult.TIME_OUT
             try:
                 answer = await listener(argument)
-                result = ConsumeResult.SUCCESS
+                rolled_back = answer is ConsumeOrderlyStatus.ROLLBACK
+                result = ConsumeResult.FAILED if rolled_back else ConsumeResult.SUCCESS
                 return answer
             except ListenerAnswer:
                 result = ConsumeResult.FAILED

@@ -184,8 +184,22 @@ class ProcessQueue:
         if self._drained is not None and self.in_flight == 0:
             self._drained.set()
 
+    def finish_all(self) -> None:
+        """All taken messages are done; all were deferred. For queues in order."""
+        self.deferred = 0
+        for message in list(self.taken.values()):
+            self.finish(message)
+
+    def roll_back(self) -> None:
+        """All taken messages come again. For queues in order."""
+        self.deferred = 0
+        self.put_back(list(self.taken.values()))
+
     def defer(self) -> None:
-        """A taken message could not be sent back; it stays cached until `resume`."""
+        """A taken message stays cached until `resume`: it could not be sent back.
+
+        In order: until `finish_all` or `roll_back`.
+        """
         self.deferred += 1
         if self._drained is not None and self.in_flight == 0:
             self._drained.set()

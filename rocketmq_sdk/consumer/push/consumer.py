@@ -54,7 +54,8 @@ class PushConsumer(RunsOnce):
 
     `listener` takes one message (with `batch` above 1 a list). It is an async function,
     or a plain one that runs in a worker thread. Returning None means done; returning
-    anything else ends the consumer with `ConfigurationError`. An exception means later,
+    anything else ends the consumer with `ConfigurationError`, except a
+    `ConsumeOrderlyStatus` with `auto_commit=False`. An exception means later,
     after a delay that grows with each attempt, and in the end the dead letter topic;
     `ConsumeLater` and `RejectMessage` choose. A message may be delivered more
     than once. A listener that runs longer than `consume_timeout` is cancelled (a thread

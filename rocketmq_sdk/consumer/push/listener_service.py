@@ -26,6 +26,7 @@ from rocketmq_sdk.consumer.listener import (
     in_thread,
     is_async,
 )
+from rocketmq_sdk.consumer.outcome import ConsumeOrderlyStatus
 from rocketmq_sdk.consumer.statistics import Counters
 from rocketmq_sdk.errors import ConfigurationError, RequestTimeoutError
 
@@ -80,6 +81,8 @@ class ListenerService:
     The kinds differ in the order of messages and in what failures mean.
     """
 
+    auto_commit = True
+    """Whether a message is done when the listener returns."""
     in_order: ClassVar[bool]
     """Whether a queue is with one worker at a time.
 
@@ -208,18 +211,18 @@ class ListenerService:
         """Whether every worker is in a call of the listener."""
         return all(worker.started is not NOT_RUNNING for worker in self._workers)
 
-    async def consume_directly(self, message: ReceivedMessage) -> None:
+    async def consume_directly(self, message: ReceivedMessage) -> ConsumeOrderlyStatus | None:
         """Hand one message to the listener now, in addition to the workers.
 
-        Raises what the listener raises, and `RequestTimeoutError`. No offset moves and
-        nothing is sent back.
+        Returns its answer. Raises what the listener raises, and `RequestTimeoutError`.
+        No offset moves and nothing is sent back.
         """
         with trio.move_on_after(DIRECT_TIMEOUT) as scope:
             answer = await self._listener(message if self._batch == 1 else [message])
-            if answer is not None:
-                raise unexpected(answer)
-        if scope.cancelled_caught:
-            raise RequestTimeoutError(f"the listener took more than {DIRECT_TIMEOUT:g} s")
+            self._check_answer(answer)
+            return answer if isinstance(answer, ConsumeOrderlyStatus) else None
+        assert scope.cancelled_caught
+        raise RequestTimeoutError(f"the listener took more than {DIRECT_TIMEOUT:g} s")
 
     # -- workers
 
@@ -256,6 +259,7 @@ class ListenerService:
         """Take messages and call the listener until cancelled, or retired."""
         # Every message passes here, so nothing is called that can be written out.
         line, listener, most, in_order = self._line, self._listener, self._batch, self.in_order
+        auto_commit = self.auto_commit
         now = trio.lowlevel.current_clock().current_time
         streak, slice_end = 0, now() + SLICE
         messages: Sequence[ReceivedMessage]
@@ -299,8 +303,9 @@ class ListenerService:
             else:
                 if worker.abandoned:
                     await trio.lowlevel.checkpoint()
-                if answer is not None:
-                    raise unexpected(answer)
+                if answer is not None or not auto_commit:
+                    self._decide(worker, answer)
+                    continue
                 for message in messages:
                     process_queue.finish(message)
                 counters = process_queue.counters
@@ -312,6 +317,17 @@ class ListenerService:
                 else:  # the part of `_leave` that matters, without a call per message
                     worker.started = NOT_RUNNING
                     worker.process_queue = None
+
+    def _check_answer(self, answer: object) -> None:
+        """Raise `ConfigurationError` for what a listener must not return."""
+        if answer is not None and (
+            self.auto_commit or not isinstance(answer, ConsumeOrderlyStatus)
+        ):
+            raise unexpected(answer, may_decide=not self.auto_commit)
+
+    def _decide(self, worker: Worker, answer: object) -> None:  # noqa: ARG002 - see subclasses
+        """The listener has returned something, or has to."""
+        self._check_answer(answer)
 
     def _leave(self, worker: Worker) -> None:
         """A worker is done with its queue."""
@@ -397,12 +413,22 @@ class ListenerService:
         return [message for message in messages if id(message) in meant]
 
 
-def unexpected(answer: object) -> ConfigurationError:
+def unexpected(answer: object, *, may_decide: bool = False) -> ConfigurationError:
     """The error for a listener that returns something.
 
     Whoever returns False, or another client's status, means a failure that would count
-    as done.
+    as done. With `may_decide` it may return COMMIT and ROLLBACK.
     """
+    if may_decide:
+        return ConfigurationError(
+            f"the listener returned {answer!r:.200}; without auto_commit it must return "
+            "ConsumeOrderlyStatus.COMMIT, ConsumeOrderlyStatus.ROLLBACK, or None to decide later"
+        )
+    if isinstance(answer, ConsumeOrderlyStatus):
+        return ConfigurationError(
+            f"the listener returned {answer}, but this consumer commits by itself; make it with "
+            "orderly=True, auto_commit=False"
+        )
     return ConfigurationError(
         f"the listener returned {answer!r:.200}; it must return None. A message is done when the "
         "listener returns, and comes again when it raises: raise ConsumeLater() or RejectMessage() "

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import trio
 
@@ -21,7 +21,7 @@ from rocketmq_sdk.consumer.group.unshared_queues import AllQueues
 from rocketmq_sdk.consumer.hooks import hooked
 from rocketmq_sdk.consumer.offsets.local import LocalOffsets
 from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
-from rocketmq_sdk.consumer.outcome import ListenerAnswer
+from rocketmq_sdk.consumer.outcome import ConsumeOrderlyStatus, ListenerAnswer
 from rocketmq_sdk.consumer.pop.places import PopPlaces
 from rocketmq_sdk.consumer.pop.receipt import PoppedMessage
 from rocketmq_sdk.consumer.pull.puller import PullContext
@@ -111,6 +111,7 @@ class PushMember(QueueMembership):
             orderly=config.orderly,
             concurrency=lambda: self._service.concurrency,
             pops=dict if self._places is None else self._places.held,
+            taker=f"that the listener has not {'done' if config.auto_commit else 'committed'}",
         )
 
     def _make_rebalancer(
@@ -269,6 +270,12 @@ class PushMember(QueueMembership):
         )
 
 
+_DIRECT: Final = {
+    ConsumeOrderlyStatus.COMMIT: ConsumeResult.COMMIT,
+    ConsumeOrderlyStatus.ROLLBACK: ConsumeResult.ROLLBACK,
+}
+
+
 def _subscriptions(
     group: str, config: PushConfig, wanted: Mapping[str, tuple[str | None, str]], now_ms: int
 ) -> dict[str, SubscriptionData]:
@@ -299,6 +306,7 @@ def _make_service(
             suspension=config.suspend_current_queue_time,
             give_back=give_back,
             most_retries=most_retries,
+            auto_commit=config.auto_commit,
         )
         return orderly, orderly
     service = ConcurrentService(
@@ -338,7 +346,9 @@ def _consume_directly(
         began = clock.now_ms()
         result, remark = ConsumeResult.SUCCESS, None
         try:
-            await service.consume_directly(message)
+            answer = await service.consume_directly(message)
+            if answer is not None:
+                result = _DIRECT[answer]
         except ListenerAnswer as answer:
             result, remark = ConsumeResult.LATER, repr(answer)
         except Exception as error:

@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.consumer.outcome import DEAD_LETTER, ConsumeLater, ListenerAnswer
+from rocketmq_sdk.consumer.outcome import (
+    DEAD_LETTER,
+    ConsumeLater,
+    ConsumeOrderlyStatus,
+    ListenerAnswer,
+)
 from rocketmq_sdk.consumer.push.listener_service import (
     NOT_RUNNING,
     GiveBack,
@@ -47,6 +52,9 @@ class OrderlyService(ListenerService):
     to 10 ms to 30 s. `most_retries` returns how often a message may be delivered again
     now. A message whose attempts are exhausted goes to the dead letter topic by
     `give_back`; its queue does not pass it until that has succeeded.
+
+    Without `auto_commit`, what the listener has returned from stays with the process
+    queue, as deferred, until the listener commits it or rolls it back.
     """
 
     def __init__(
@@ -59,8 +67,10 @@ class OrderlyService(ListenerService):
         suspension: float,
         give_back: GiveBack,
         most_retries: Callable[[], int],
+        auto_commit: bool = True,
     ) -> None:
         super().__init__(listener, group=group, batch=batch, concurrency=concurrency)
+        self.auto_commit = auto_commit
         self._suspension = suspension
         self._give_back = give_back
         self._most_retries = most_retries
@@ -123,6 +133,37 @@ class OrderlyService(ListenerService):
         if self._settled and (event := self._settled.pop(id(process_queue), None)) is not None:
             event.set()
 
+    def _decide(self, worker: Worker, answer: object) -> None:
+        """Without `auto_commit`: commit, roll back, or keep the messages of a call."""
+        self._check_answer(answer)
+        process_queue = worker.process_queue
+        assert process_queue is not None
+        counters = self.counters_of(process_queue.queue.topic)
+        suspension = 0.0
+        if answer is ConsumeOrderlyStatus.ROLLBACK:
+            counters.failed += len(worker.messages)
+            process_queue.roll_back()
+            suspension = self._rest(self._suspension)
+        else:
+            counters.consumed += len(worker.messages)
+            counters.consume_seconds += trio.current_time() - worker.started
+            for _message in worker.messages:
+                process_queue.defer()
+            if answer is ConsumeOrderlyStatus.COMMIT:
+                process_queue.finish_all()
+        self._leave(worker, suspension)
+
+    @staticmethod
+    def _rest(suspension: float) -> float:
+        return min(max(suspension, SHORTEST_SUSPENSION), LONGEST_SUSPENSION)
+
+    def _done(self, process_queue: ProcessQueue, message: ReceivedMessage) -> None:
+        """A message is done, or waits for the listener's commit."""
+        if self.auto_commit:
+            process_queue.finish(message)
+        else:
+            process_queue.defer()
+
     async def _conclude(self, worker: Worker) -> None:
         """Clean up after `interrupt` has cancelled a worker's scope.
 
@@ -171,7 +212,7 @@ class OrderlyService(ListenerService):
         process_queue.put_back(kept)
         self._leave(
             worker,
-            min(max(suspension, SHORTEST_SUSPENSION), LONGEST_SUSPENSION) if kept else 0.0,
+            self._rest(suspension) if kept else 0.0,
         )
 
     async def _sort_out(
@@ -194,14 +235,14 @@ class OrderlyService(ListenerService):
                     # The listener has seen it, but not after the one that comes again.
                     kept.append(message)
                 else:
-                    process_queue.finish(message)
+                    self._done(process_queue, message)
                     self.counters_of(process_queue.queue.topic).consumed += 1
                 continue
             given_up = (
                 rejected or failure(message.reconsume_times, self._most_retries()) is State.DLQ
             )
             if given_up and not kept and await self._give_back(message, DEAD_LETTER):
-                process_queue.finish(message)
+                self._done(process_queue, message)
                 continue
             message.reconsume_times += 1
             kept.append(message)
