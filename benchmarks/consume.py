@@ -6,7 +6,7 @@ Its listener only counts.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import trio
 
@@ -40,13 +40,12 @@ async def consume(namesrv: str, group: str, count: int, batch: int) -> float:
         if consumed >= count:
             finished.set()
 
-    async with PushConsumer(
-        group,
-        namesrv=namesrv,
-        subscriptions={"backlog": "*"},
-        listener=one if batch == 1 else many,
-        batch=batch,
-        consume_from=ConsumeFrom.FIRST_OFFSET,
+    options: dict[str, Any] = {"namesrv": namesrv, "consume_from": ConsumeFrom.FIRST_OFFSET}
+    backlog = {"backlog": "*"}
+    async with (
+        PushConsumer(group, subscriptions=backlog, listener=one, **options)
+        if batch == 1
+        else PushConsumer(group, subscriptions=backlog, listener=many, batch=batch, **options)
     ):
         with trio.fail_after(120):
             await finished.wait()

@@ -64,8 +64,8 @@ ROOMS = {
         ["transaction"],
     ],
     "consumer": [
-        ["assign", "offsets"],
-        ["config", "constructor_arguments", "listener", "outcome", "statistics"],
+        ["assign", "offsets", "outcome"],
+        ["config", "constructor_arguments", "listener", "statistics"],
         ["retry_states", "retry_delays", "send_back", "health", "hooks", "trace"],
         ["pull"],
         ["pop"],

@@ -7,7 +7,7 @@ import os
 import ssl
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 import attrs
 import trio
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.broker_embedded.part import SavedTable
     from rocketmq_sdk.broker_embedded.request import Request
+    from rocketmq_sdk.broker_embedded.settings.options import BrokerOptions
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
     from rocketmq_sdk.remoting.channel import Channel, Handler
@@ -129,7 +130,7 @@ class EmbeddedBroker(RunsOnce):
         config_file: str | os.PathLike[str] | None = None,
         namesrv_config_file: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
-        **settings: object,
+        **settings: Unpack[BrokerOptions],
     ) -> None:
         self._files_of_settings = FilesOfSettings(config_file, namesrv_config_file)
         base = config or self._files_of_settings.read_broker()

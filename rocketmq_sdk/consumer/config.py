@@ -61,9 +61,11 @@ class QueueOptions(ClientOptions, total=False):
 
 
 class PushOptions(QueueOptions, total=False):
-    """Keyword form of `PushConfig`, with the settings of the consumer's client."""
+    """Keyword form of `PushConfig`, with the settings of the consumer's client.
 
-    batch: int
+    Without `batch`, which says what the listener takes.
+    """
+
     orderly: bool
     auto_commit: bool
     suspend_current_queue_time: float | timedelta

@@ -6,7 +6,7 @@ Follows `DefaultMQPushConsumer` of Apache RocketMQ 5.4.0.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Final, Literal, Unpack, overload
 
 import attrs
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.config import NamesrvSource
     from rocketmq_sdk.client.queries import MessageQueries
     from rocketmq_sdk.client.runtime import Client
-    from rocketmq_sdk.consumer.listener import Listener
+    from rocketmq_sdk.consumer.listener import BatchListener, Listener, MessageListener
     from rocketmq_sdk.model.queue import MessageQueue
 
 BROADCAST_INSTANCE: Final = "DEFAULT"
@@ -77,12 +77,39 @@ class PushConsumer(RunsOnce):
 
     _second_time = "a consumer runs once; make a new one"
 
+    @overload
+    def __init__(
+        self,
+        group: str,
+        *,
+        subscriptions: Mapping[str, Subscription],
+        listener: MessageListener,
+        batch: Literal[1] = 1,
+        namesrv: NamesrvSource | None = None,
+        client: Client | None = None,
+        **options: Unpack[PushOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        group: str,
+        *,
+        subscriptions: Mapping[str, Subscription],
+        listener: BatchListener,
+        batch: int,
+        namesrv: NamesrvSource | None = None,
+        client: Client | None = None,
+        **options: Unpack[PushOptions],
+    ) -> None: ...
+
     def __init__(
         self,
         group: str,
         *,
         subscriptions: Mapping[str, Subscription],
         listener: Listener,
+        batch: int = 1,
         namesrv: NamesrvSource | None = None,
         client: Client | None = None,
         **options: Unpack[PushOptions],
@@ -95,7 +122,7 @@ class PushConsumer(RunsOnce):
         if not callable(listener):
             raise WrongTypeError(f"the listener is {listener!r:.200}, which cannot be called")
         self.group = group
-        self.config = PushConfig(**arguments.own)
+        self.config = PushConfig(batch=batch, **arguments.own)
         self._listener = listener
         self._arguments = arguments
         self._wanted = arguments.client.namespace.wrap_keys(checked_subscriptions(subscriptions))
