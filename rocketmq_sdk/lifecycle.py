@@ -110,25 +110,64 @@ def unwrap_single(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return error
 
 
-def raise_unwrapped(group: BaseExceptionGroup[BaseException]) -> NoReturn:
-    """Raise the only member of a group as itself, keeping its cause, or the group.
+def raise_unwrapped(
+    group: BaseExceptionGroup[BaseException], of_block: BaseException | None = None
+) -> NoReturn:
+    """Raise what a nursery's group holds: its only member as itself, else the group.
 
-    The group is raised when it has several members.
+    `of_block` is what was raised inside the nursery's block: when no task has failed,
+    it is raised as it is, also when it is a group of one.
     """
-    error = unwrap_single(group)
-    if error is group:
-        raise group
-    raise error from error.__cause__
+    error = unwrap_single(group) if of_block is None else _of_both(group, of_block)
+    # As `raise` adds the group as the context, which the error did not have.
+    context, suppressed = error.__context__, error.__suppress_context__
+    try:
+        raise error
+    finally:
+        error.__context__, error.__suppress_context__ = context, suppressed
+        del error, group, of_block
+
+
+def _of_both(group: BaseExceptionGroup[BaseException], of_block: BaseException) -> BaseException:
+    """What to raise of a group, when the nursery's block has raised `of_block`."""
+    failures = [error for error in group.exceptions if _rest(error) is not None]
+    if _rest(of_block) is None:
+        # The block was cancelled; whatever failed is a task's.
+        return unwrap_single(group) if failures else of_block
+    if len(failures) > 1:
+        return group
+    # The nursery may have caught the cancellation in it, and keeps the rest in a copy.
+    return of_block if _rest(of_block) is of_block else failures[0]
+
+
+def _rest(error: BaseException) -> BaseException | None:
+    """An error without the cancellations in it, itself if there are none."""
+    if isinstance(error, trio.Cancelled):
+        return None
+    if isinstance(error, BaseExceptionGroup):
+        cancelled, rest = error.split(trio.Cancelled)
+        return error if cancelled is None else rest
+    return error
 
 
 @asynccontextmanager
 async def open_quiet_nursery() -> AsyncIterator[trio.Nursery]:
-    """A nursery that raises a single failure as itself, not as a group of one."""
+    """A nursery that raises a single failure as itself, not as a group of one.
+
+    What its block raises comes out as it is.
+    """
+    of_block: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:
-            yield nursery
+            try:
+                yield nursery
+            except BaseException as error:
+                of_block = error
+                raise
     except BaseExceptionGroup as group:
-        raise_unwrapped(group)
+        raise_unwrapped(group, of_block)
+    finally:
+        del of_block
 
 
 @asynccontextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -13,11 +13,13 @@ from rocketmq_sdk import (
     Client,
     EmbeddedBroker,
     LitePullConsumer,
+    Message,
     Producer,
     PullConsumer,
     PushConsumer,
     SimpleConsumer,
     TransactionProducer,
+    TransactionState,
 )
 from rocketmq_sdk.errors import ClosedError, ConnectError, WrongRunError
 from rocketmq_sdk.lifecycle import (
@@ -85,6 +87,114 @@ async def test_nested_nurseries_unwrap_to_the_leaf() -> None:
     with pytest.raises(ConnectError):
         async with open_quiet_nursery(), open_quiet_nursery() as inner:
             inner.start_soon(_raise, ConnectError("refused"))
+
+
+class OwnGroup(ExceptionGroup[Exception]):
+    """A user's own kind of group, which does not say how it is derived."""
+
+
+def errors_of_users() -> list[BaseException]:
+    caused = ValueError("caused")
+    caused.__cause__ = OSError("reason")
+    caused.add_note("a note")
+    happened = ValueError("while another one was handled")
+    happened.__context__ = OSError("the other one")
+    return [
+        ValueError("alone"),
+        caused,
+        happened,
+        ExceptionGroup("one", [ValueError("a")]),
+        ExceptionGroup("one in one", [ExceptionGroup("one", [ValueError("a")])]),
+        ExceptionGroup("two", [ValueError("a"), ValueError("b")]),
+        OwnGroup("own", [ValueError("a")]),
+        KeyboardInterrupt(),
+        BaseExceptionGroup("base", [KeyboardInterrupt()]),
+        ClosedError("as the package raises it"),
+    ]
+
+
+def traits(error: BaseException) -> tuple[object, ...]:
+    members = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    return (
+        *(error.__cause__, error.__context__, error.__suppress_context__),
+        *(getattr(error, "__notes__", None), tuple(map(id, members))),
+    )
+
+
+@pytest.mark.parametrize("index", range(len(errors_of_users())))
+async def test_what_the_block_raises_comes_out_as_it_is(
+    index: int, autojump_clock: MockClock
+) -> None:
+    async def listen(_message: object) -> None:
+        """Never called."""
+
+    async def checker(_message: object) -> TransactionState:
+        return TransactionState.COMMIT
+
+    async with EmbeddedBroker() as broker, Client(broker) as client:
+        ways: list[dict[str, Any]] = [{"namesrv": broker}, {"client": client}]
+        faces: list[AbstractAsyncContextManager[object]] = [EmbeddedBroker(), Client(broker)]
+        for way in ways:
+            faces += [
+                Producer("p", **way),
+                TransactionProducer("t", checker, **way),
+                PushConsumer("g", subscriptions=TOPICS, listener=listen, **way),
+                SimpleConsumer("s", subscriptions=TOPICS, **way),
+                LitePullConsumer("l", subscriptions=TOPICS, **way),
+                PullConsumer("u", **way),
+                Admin(**way),
+                open_quiet_nursery(),
+            ]
+        producer = TransactionProducer("q", checker, namesrv=broker)
+        await producer.__aenter__()
+        faces.append(producer.transaction(Message("orders", b"x")))
+        for face in faces:
+            error = errors_of_users()[index]
+            before = traits(error)
+            with pytest.raises(type(error)) as caught:
+                async with face:
+                    raise error
+            assert caught.value is error, face
+            assert traits(error) == before, face
+        await producer.__aexit__(None, None, None)
+
+
+async def test_a_users_nursery_in_the_block_raises_its_group(autojump_clock: MockClock) -> None:
+    async def block(broker: EmbeddedBroker) -> None:
+        async with Producer("p", namesrv=broker), trio.open_nursery() as nursery:
+            nursery.start_soon(_raise, ValueError("a"))
+            nursery.start_soon(trio.sleep_forever)
+
+    async with EmbeddedBroker() as broker:
+        with pytest.raises(ExceptionGroup) as caught:
+            await block(broker)
+        assert [type(error) for error in caught.value.exceptions] == [ValueError]
+
+
+async def test_a_cancelled_block_whose_tasks_failed_tells_the_failures(
+    autojump_clock: MockClock,
+) -> None:
+    async def fail_when_cancelled() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise ValueError("while it was cancelled")
+
+    async def block(broker: EmbeddedBroker) -> None:
+        async with Producer("p", namesrv=broker), trio.open_nursery() as nursery:
+            nursery.start_soon(fail_when_cancelled)
+            await trio.sleep_forever()
+
+    async def lone(broker: EmbeddedBroker) -> None:
+        async with Producer("p", namesrv=broker):
+            await fail_when_cancelled()
+
+    async with EmbeddedBroker() as broker:
+        with pytest.raises(ExceptionGroup) as caught, trio.move_on_after(1):
+            await block(broker)
+        assert [type(error) for error in caught.value.exceptions] == [ValueError]
+        with pytest.raises(ValueError, match="cancelled"), trio.move_on_after(1):
+            await lone(broker)
 
 
 async def test_several_failures_stay_a_group() -> None:
