@@ -4,7 +4,8 @@ A message costs no task, no memory channel and no cancel scope. Queues that have
 stand in one line; a free worker takes the first queue and awaits the listener directly.
 A worker that starts while there is more to do wakes one other worker, so that a
 listener that never waits keeps one worker busy and a slow listener soon has all of
-them. The cancel scope around a worker's loop is replaced only after it was used.
+them. Workers are made when they are first needed: an idle consumer has none. The cancel
+scope around a worker's loop is replaced only after it was used.
 """
 
 from __future__ import annotations
@@ -96,11 +97,16 @@ class ListenerService:
         self._listener = in_thread(listener) if self.in_threads else cast("AsyncListener", listener)
         self._group = group
         self._batch = batch
-        self._workers = [Worker() for _ in range(concurrency)]
+        self.concurrency = concurrency
+        """How many calls of the listener may run at the same time."""
+        self._workers: list[Worker] = []
+        self._active = 0
+        """Workers that are not retired."""
         self._line: deque[ProcessQueue] = deque()
         self._idle = trio.lowlevel.ParkingLot()
         self._nursery: trio.Nursery | None = None
         self._waking = False
+        self._sweeping = False
         self._sweep = trio.Event()
         self.counters: dict[str, Counters] = {}
         self.timed_out = 0
@@ -114,40 +120,39 @@ class ListenerService:
         self._listener = wrap(self._listener)
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Start the workers and the sweeper; they run until `nursery` is cancelled.
+        """Begin; workers and the sweeper run until `nursery` is cancelled.
 
         Raises `ConfigurationError` when the listener cannot work under trio's clock.
         """
         if self.in_threads:
             check_clock_for_threads(trio.lowlevel.current_clock())
         self._nursery = nursery
-        for worker in self._workers:
-            self._start(nursery, worker)
-        nursery.start_soon(self._sweep_forever)
+        if self._line:
+            self._wake_one()
 
-    def _start(self, nursery: trio.Nursery, worker: Worker) -> None:
+    def _start_worker(self, nursery: trio.Nursery) -> None:
+        if not self._sweeping:
+            self._sweeping = True
+            nursery.start_soon(self._sweep_forever)
+        worker = Worker()
+        self._workers.append(worker)
+        self._active += 1
         nursery.start_soon(self._work, worker, name=f"listener of group {self._group}")
-
-    @property
-    def concurrency(self) -> int:
-        """How many calls of the listener may run at the same time."""
-        return sum(not worker.retired for worker in self._workers)
 
     def resize(self, concurrency: int) -> None:
         """Run so many calls of the listener at the same time from now on.
 
         Calls above the number run to their end.
         """
-        assert self._nursery is not None
+        self.concurrency = concurrency
         active = [worker for worker in self._workers if not worker.retired]
-        for _ in range(concurrency - len(active)):
-            worker = Worker()
-            self._workers.append(worker)
-            self._start(self._nursery, worker)
         active.sort(key=lambda worker: worker.process_queue is None)  # those without work go first
         for worker in active[concurrency:]:
             worker.retired = True
+            self._active -= 1
         self._idle.unpark_all()
+        if self._line:
+            self._wake_one()
 
     def counters_of(self, topic: str) -> Counters:
         """The counters of a topic."""
@@ -204,12 +209,14 @@ class ListenerService:
 
         In seconds of trio's clock; infinite when none runs.
         """
-        return min(worker.started for worker in self._workers)
+        return min((worker.started for worker in self._workers), default=NOT_RUNNING)
 
     @property
     def is_saturated(self) -> bool:
-        """Whether every worker is in a call of the listener."""
-        return all(worker.started is not NOT_RUNNING for worker in self._workers)
+        """Whether as many calls of the listener run as may run."""
+        return self._active >= self.concurrency and all(
+            worker.started is not NOT_RUNNING for worker in self._workers
+        )
 
     async def consume_directly(self, message: ReceivedMessage) -> ConsumeOrderlyStatus | None:
         """Hand one message to the listener now, in addition to the workers.
@@ -227,9 +234,15 @@ class ListenerService:
     # -- workers
 
     def _wake_one(self) -> None:
-        if not self._waking and self._idle:
+        """Have one more worker look at the line, if one is free or may be made."""
+        if self._waking:
+            return
+        if self._idle:
             self._waking = True
             self._idle.unpark()
+        elif self._active < self.concurrency and self._nursery is not None:
+            self._waking = True
+            self._start_worker(self._nursery)
 
     async def _wait_work(self, worker: Worker) -> bool:
         """Wait until there is work; returns False when the worker has to end."""
@@ -243,6 +256,7 @@ class ListenerService:
         return not worker.retired
 
     async def _work(self, worker: Worker) -> None:
+        self._waking = False
         while not worker.retired:
             try:
                 with trio.CancelScope() as worker.scope:
@@ -257,9 +271,8 @@ class ListenerService:
 
     async def _consume(self, worker: Worker) -> None:
         """Take messages and call the listener until cancelled, or retired."""
-        # Every message passes here, so nothing is called that can be written out.
+        # Every message passes here: nothing is called that can be written out.
         line, listener, most, in_order = self._line, self._listener, self._batch, self.in_order
-        auto_commit = self.auto_commit
         now = trio.lowlevel.current_clock().current_time
         streak, slice_end = 0, now() + SLICE
         messages: Sequence[ReceivedMessage]
@@ -278,8 +291,7 @@ class ListenerService:
                 process_queue.scheduled = False  # a lock or messages add it again
                 continue
             if most == 1:
-                argument = process_queue.take()
-                messages = (argument,)
+                messages = (argument := process_queue.take(),)
             else:
                 messages = process_queue.take_batch(most)
                 argument = list(messages)  # the listener may change its own list
@@ -303,7 +315,7 @@ class ListenerService:
             else:
                 if worker.abandoned:
                     await trio.lowlevel.checkpoint()
-                if answer is not None or not auto_commit:
+                if answer is not None or not self.auto_commit:
                     self._decide(worker, answer)
                     continue
                 for message in messages:
