@@ -92,3 +92,9 @@ def test_importing_loads_nothing_else() -> None:
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[] 1"
+
+
+def test_the_keyword_form_of_the_brokers_settings_follows_from_them() -> None:
+    from support.broker_options import MODULE, module
+
+    assert MODULE.read_text("utf-8") == module(), "run `python -m tools.broker_options` in tests/"

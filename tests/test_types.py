@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.broker_options import MODULE, module
 from support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -121,10 +120,6 @@ def test_right_programs_pass_and_wrong_ones_do_not(tmp_path: Path) -> None:
         number for number, line in enumerate(PROGRAM.splitlines(), 1) if line.endswith("# wrong")
     }
     assert found == expected, result.stdout + result.stderr
-
-
-def test_the_options_of_the_broker_follow_from_its_settings() -> None:
-    assert MODULE.read_text("utf-8") == module(), "run `python -m tools.broker_options` in tests/"
 
 
 def test_only_type_checkers_read_the_options() -> None:

@@ -18,9 +18,14 @@ class _Spelling(TypedDict, total=False):
     """Settings as Apache spells them."""
 
     accessMessageInMemoryMaxRatio: int
+    aclEnable: bool
     allAckInSyncStateSet: bool
     allocationStep: int
     allowRecallWhenBrokerNotWriteable: bool
+    authenticationEnabled: bool
+    authenticationWhitelist: str | None
+    authorizationEnabled: bool
+    authorizationWhitelist: str | None
     autoCreateSubscriptionGroup: bool
     autoCreateTopicEnable: bool
     broadcastOffsetExpireMaxSecond: int
@@ -91,7 +96,9 @@ class _Spelling(TypedDict, total=False):
     haTransferBatchSize: int
     hotBytes: int
     inSyncReplicas: int
+    initAuthenticationUser: str | None
     initPopOffsetByCheckMsgInMem: bool
+    innerClientAuthenticationCredentials: str | None
     listenPort: int
     litePullMessageEnable: bool
     loadBalancePollNameServerInterval: int
@@ -116,11 +123,13 @@ class _Spelling(TypedDict, total=False):
     memoryLimit: int
     messageDelayLevel: str
     messageIndexEnable: bool
+    migrateAuthFromV1Enabled: bool
     minInSyncReplicas: int
     msgTraceTopicName: str
     namesrvAddr: str | None
     notifyConsumerIdsChangedEnable: bool
     offsetCheckInSlave: bool
+    plainAclFile: str | None
     popCkMaxBufferSize: int
     popCkOffsetMaxQueueSize: int
     popCkStayBufferTime: int
@@ -181,9 +190,14 @@ class BrokerOptions(_Spelling, total=False):
     """Settings of a broker and its store, in either spelling."""
 
     access_message_in_memory_max_ratio: int
+    acl_enable: bool
     all_ack_in_sync_state_set: bool
     allocation_step: int
     allow_recall_when_broker_not_writeable: bool
+    authentication_enabled: bool
+    authentication_whitelist: str | None
+    authorization_enabled: bool
+    authorization_whitelist: str | None
     auto_create_subscription_group: bool
     auto_create_topic_enable: bool
     broadcast_offset_expire_max_second: int
@@ -254,7 +268,9 @@ class BrokerOptions(_Spelling, total=False):
     ha_transfer_batch_size: int
     hot_bytes: int
     in_sync_replicas: int
+    init_authentication_user: str | None
     init_pop_offset_by_check_msg_in_mem: bool
+    inner_client_authentication_credentials: str | None
     listen_port: int
     lite_pull_message_enable: bool
     load_balance_poll_name_server_interval: int
@@ -279,11 +295,13 @@ class BrokerOptions(_Spelling, total=False):
     memory_limit: int
     message_delay_level: str
     message_index_enable: bool
+    migrate_auth_from_v1_enabled: bool
     min_in_sync_replicas: int
     msg_trace_topic_name: str
     namesrv_addr: str | None
     notify_consumer_ids_changed_enable: bool
     offset_check_in_slave: bool
+    plain_acl_file: str | None
     pop_ck_max_buffer_size: int
     pop_ck_offset_max_queue_size: int
     pop_ck_stay_buffer_time: int
