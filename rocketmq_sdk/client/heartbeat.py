@@ -48,7 +48,17 @@ def _short(data: HeartbeatData, fingerprint: int) -> HeartbeatData:
 class Heartbeats:
     """Sends heartbeats; failures are logged, the next one tries again."""
 
-    __slots__ = ("_brokers", "_caller", "_data", "_interval", "_known", "_troubles", "_v2")
+    __slots__ = (
+        "_beating",
+        "_brokers",
+        "_caller",
+        "_data",
+        "_interval",
+        "_known",
+        "_troubles",
+        "_v2",
+        "_wanted",
+    )
 
     def __init__(
         self,
@@ -66,6 +76,9 @@ class Heartbeats:
         self._interval = interval
         self._troubles = troubles
         self._v2 = v2
+        self._wanted: dict[str, trio.Event] = {}
+        """The next full heartbeat to each broker, and who waits for it."""
+        self._beating: set[str] = set()
         self._known: dict[str, int] = {}
 
     def forget(self, address: str) -> None:
@@ -87,25 +100,36 @@ class Heartbeats:
 
         No subscription is left out: something has changed that the fingerprint does not
         tell, as the version of a subscription, or a broker says that it does not know
-        one. What takes longer goes on in `nursery`.
+        one. What takes longer goes on in `nursery`. Callers at the same time share a
+        heartbeat that begins after they have called: many consumers that start on one
+        client would otherwise each send what all have.
         """
-        self._known.clear()
-        data = self._data()
-        addresses = self._addresses(data)
-        left, done = len(addresses), trio.Event()
+        done = []
+        for address in self._addresses(self._data()):
+            event = self._wanted.get(address)
+            if event is None:
+                event = self._wanted[address] = trio.Event()
+                if address not in self._beating:
+                    self._beating.add(address)
+                    nursery.start_soon(self._beat_as_wanted, address)
+            done.append(event)
+        with trio.move_on_after(PATIENCE):
+            for event in done:
+                await event.wait()
 
-        async def beat(address: str) -> None:
-            nonlocal left
-            await self.beat(address, data)
-            left -= 1
-            if not left:
-                done.set()
-
-        for address in addresses:
-            nursery.start_soon(beat, address)
-        if addresses:
-            with trio.move_on_after(PATIENCE):
-                await done.wait()
+    async def _beat_as_wanted(self, address: str) -> None:
+        """Send full heartbeats to a broker as long as somebody wants one."""
+        try:
+            while (event := self._wanted.pop(address, None)) is not None:
+                self.forget(address)
+                try:
+                    await self.beat(address)
+                finally:
+                    event.set()
+        finally:
+            self._beating.discard(address)
+            if (event := self._wanted.pop(address, None)) is not None:
+                event.set()
 
     def _addresses(self, data: HeartbeatData) -> list[str]:
         """The brokers that should have a heartbeat."""
