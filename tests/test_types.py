@@ -79,7 +79,6 @@ async def send(producer: Producer, queue: MessageQueue) -> None:
     await producer.send_batch(messages, queue=queue, timeout=1)
     await producer.send_batch(tuple(messages), key="42")
     await producer.send_batch(messages, selector=lambda queues, message, key: queues[0])
-    await producer.send_batch(messages, queue=queue, key="42")  # wrong
     await producer.send_batch(messages[0])  # wrong
     await producer.send_batch([b"x"])  # wrong
     await producer.send(b"x")  # wrong

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.config import LitePullConfig, PushConfig, SimpleConfig
     from rocketmq_sdk.consumer.health import ConsumerHealth
     from rocketmq_sdk.consumer.lite_pull.member import AssignmentChange
-    from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
+    from rocketmq_sdk.consumer.outcome import ConsumeLater, ConsumeOrderlyStatus, RejectMessage
     from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt
     from rocketmq_sdk.consumer.statistics import (
         ConsumerStatistics,
@@ -123,6 +123,7 @@ _HOME_OF: Final[dict[str, str]] = {
     "ConsistentHash": "rocketmq_sdk.consumer.assign.consistent_hash",
     "ConsumeFrom": "rocketmq_sdk.model.enums",
     "ConsumeLater": "rocketmq_sdk.consumer.outcome",
+    "ConsumeOrderlyStatus": "rocketmq_sdk.consumer.outcome",
     "ConsumerHealth": "rocketmq_sdk.consumer.health",
     "ConsumerStatistics": "rocketmq_sdk.consumer.statistics",
     "Credentials": "rocketmq_sdk.remoting.credentials",
@@ -217,6 +218,7 @@ __all__ = [
     "ConsistentHash",
     "ConsumeFrom",
     "ConsumeLater",
+    "ConsumeOrderlyStatus",
     "ConsumerHealth",
     "ConsumerStatistics",
     "Credentials",

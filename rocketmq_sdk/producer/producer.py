@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Unpack, overload
+from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
 
@@ -219,25 +219,6 @@ class Producer(SendEngine):
             f"the one-way message to {message.topic!r} found no way within {seconds:g} s",
             outcome_unknown=False,
         )
-
-    @overload
-    async def send_batch(
-        self,
-        messages: Sequence[Message],
-        *,
-        queue: MessageQueue | None = None,
-        timeout: float | timedelta | None = None,
-    ) -> SendResult: ...
-
-    @overload
-    async def send_batch(
-        self,
-        messages: Sequence[Message],
-        *,
-        selector: QueueSelector | None = None,
-        key: object = UNSET,
-        timeout: float | timedelta | None = None,
-    ) -> SendResult: ...
 
     async def send_batch(
         self,

@@ -68,6 +68,20 @@ def class_of(face: Face) -> ast.ClassDef:
     raise LookupError(f"{face.module} has no class {face.name}")
 
 
+def is_overload(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a definition is one of several for type checkers."""
+    return any(ast.unparse(each) == "overload" for each in node.decorator_list)
+
+
+def constructors_of(face: Face) -> list[Method]:
+    """What type checkers see of an overloaded constructor."""
+    return [
+        Method.read(node, face.module)
+        for node in class_of(face).body
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__" and is_overload(node)
+    ]
+
+
 def methods_of(face: Face) -> dict[str, Method]:
     """The public methods and properties of a class.
 
@@ -76,8 +90,13 @@ def methods_of(face: Face) -> dict[str, Method]:
     found: dict[str, Method] = {}
     for module, name in [(face.module, face.name), *face.also]:
         for node in class_of(Face(name, module, "", "")).body:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (
-                not node.name.startswith("_") or node.name in ("__init__", "__aiter__", "__anext__")
+            if (
+                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                and not is_overload(node)
+                and (
+                    not node.name.startswith("_")
+                    or node.name in ("__init__", "__aiter__", "__anext__")
+                )
             ):
                 found.setdefault(node.name, Method.read(node, module))
     return {name: method for name, method in found.items() if name not in face.left_out}
@@ -156,7 +175,14 @@ class Module:
             body = "\n".join([f"self._inner = Inner{face.name}({given})", *door.attached(face)])
         self.need(body, face.module, runtime=True)
         self.runtime[f"{face.name} as Inner{face.name}"] = f"rocketmq_sdk.{face.module}"
-        return f"    def __init__({signature}) -> None:\n{indent(body, '        ')}\n"
+        stubs = [
+            f"    @overload\n    def __init__({self.signature(each)}) -> None: ...\n"
+            for each in constructors_of(face)
+        ]
+        if stubs:
+            self.runtime["overload"] = "typing"
+        own = f"    def __init__({signature}) -> None:\n{indent(body, '        ')}\n"
+        return "\n".join([*stubs, own])
 
     def text(self) -> str:
         """The whole module."""

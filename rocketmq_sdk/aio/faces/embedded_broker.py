@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     import os
     import ssl
     from collections.abc import Callable
+    from typing import Unpack
 
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
+    from rocketmq_sdk.broker_embedded.settings.options import BrokerOptions
     from rocketmq_sdk.broker_embedded.supervision import BrokerHealth
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.remoting.credentials import Credentials
@@ -72,7 +74,7 @@ class EmbeddedBroker(InProcessBroker):
         config_file: str | os.PathLike[str] | None = None,
         namesrv_config_file: str | os.PathLike[str] | None = None,
         clock: Clock | None = None,
-        **settings: object,
+        **settings: Unpack[BrokerOptions],
     ) -> None:
         self._inner = InnerEmbeddedBroker(
             path,

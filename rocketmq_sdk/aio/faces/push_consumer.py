@@ -6,7 +6,7 @@ that is the place for changes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from rocketmq_sdk.aio.faces.queries import MessageQueries
 from rocketmq_sdk.aio.life import Entered, inner_client, inner_of
@@ -14,14 +14,14 @@ from rocketmq_sdk.consumer.push.consumer import PushConsumer as InnerPushConsume
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Unpack
+    from typing import Literal, Unpack
 
     from rocketmq_sdk.aio.arguments import NamesrvSource
     from rocketmq_sdk.aio.faces.client import Client
     from rocketmq_sdk.consumer.config import PushConfig, PushOptions
     from rocketmq_sdk.consumer.constructor_arguments import Subscription
     from rocketmq_sdk.consumer.health import ConsumerHealth
-    from rocketmq_sdk.consumer.listener import Listener
+    from rocketmq_sdk.consumer.listener import BatchListener, Listener, MessageListener
     from rocketmq_sdk.consumer.statistics import ConsumerStatistics
     from rocketmq_sdk.model.queue import MessageQueue
 
@@ -39,7 +39,8 @@ class PushConsumer(Entered):
 
     `listener` takes one message (with `batch` above 1 a list). It is an async function,
     or a plain one that runs in a worker thread. Returning None means done; returning
-    anything else ends the consumer with `ConfigurationError`. An exception means later,
+    anything else ends the consumer with `ConfigurationError`, except a
+    `ConsumeOrderlyStatus` with `auto_commit=False`. An exception means later,
     after a delay that grows with each attempt, and in the end the dead letter topic;
     `ConsumeLater` and `RejectMessage` choose. A message may be delivered more
     than once. A listener that runs longer than `consume_timeout` is cancelled (a thread
@@ -61,12 +62,39 @@ class PushConsumer(Entered):
 
     _inner: InnerPushConsumer
 
+    @overload
+    def __init__(
+        self,
+        group: str,
+        *,
+        subscriptions: Mapping[str, Subscription],
+        listener: MessageListener,
+        batch: Literal[1] = 1,
+        namesrv: NamesrvSource | None = None,
+        client: Client | None = None,
+        **options: Unpack[PushOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        group: str,
+        *,
+        subscriptions: Mapping[str, Subscription],
+        listener: BatchListener,
+        batch: int,
+        namesrv: NamesrvSource | None = None,
+        client: Client | None = None,
+        **options: Unpack[PushOptions],
+    ) -> None: ...
+
     def __init__(
         self,
         group: str,
         *,
         subscriptions: Mapping[str, Subscription],
         listener: Listener,
+        batch: int = 1,
         namesrv: NamesrvSource | None = None,
         client: Client | None = None,
         **options: Unpack[PushOptions],
@@ -75,6 +103,7 @@ class PushConsumer(Entered):
             group,
             subscriptions=subscriptions,
             listener=self._listener_in_loop(listener),
+            batch=batch,
             namesrv=inner_of(namesrv),
             client=inner_client(client),
             **options,
