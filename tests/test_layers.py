@@ -99,7 +99,7 @@ ROOMS = {
         ["store", "admission", "slices", "needs"],
         ["request"],
         ["settings", "part"],
-        ["tables", "fast_failure", "supervision"],
+        ["tables", "fast_failure", "supervision", "secured_ports"],
         ["core", "namesrv"],
         ["access", "timers", "filter", "registration", "housekeeping"],
         ["members", "store_tool"],

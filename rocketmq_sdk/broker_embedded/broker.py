@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import ssl
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
@@ -25,6 +24,7 @@ from rocketmq_sdk.broker_embedded.ports import Ports
 from rocketmq_sdk.broker_embedded.registration.calls import BrokerIdentity
 from rocketmq_sdk.broker_embedded.replication.part import wants_port
 from rocketmq_sdk.broker_embedded.request import handlers_of, together_of
+from rocketmq_sdk.broker_embedded.secured_ports import SecuredPorts
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
@@ -40,7 +40,6 @@ from rocketmq_sdk.broker_embedded.supervision import BrokerHealth, error_text
 from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.errors import (
     ClosedError,
-    ConfigurationError,
     RocketMQError,
     StoreError,
     StoreFullError,
@@ -56,6 +55,7 @@ from rocketmq_sdk.remoting.source import TcpChannelSource
 from rocketmq_sdk.transport.tcp import open_tcp_stream
 
 if TYPE_CHECKING:
+    import ssl
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from rocketmq_sdk.broker_embedded.part import SavedTable
@@ -139,11 +139,7 @@ class EmbeddedBroker(RunsOnce):
         root = self._live.current.store_path_root_dir if path is None else os.fspath(path)
         self._path = None if root is None or root == MEMORY else Path(root)
         self._ports = Ports(listen, namesrv_listen, self._live)
-        if tls is not None and not isinstance(tls, ssl.SSLContext):
-            raise ConfigurationError(
-                f"tls is {tls!r}; give an ssl.SSLContext that holds the broker's certificate"
-            )
-        self._tls = tls
+        self._secured = SecuredPorts(self._live.current.tls, tls)
         self._clock: Clock = clock or TrioClock()
         self._token: trio.lowlevel.TrioToken | None = None
         self.on_recovery: Callable[[int, int], None] | None = None
@@ -338,7 +334,8 @@ class EmbeddedBroker(RunsOnce):
 
     async def _connect(self, address: str) -> trio.abc.Stream:
         """A stream to the port for slaves of the master."""
-        return await open_tcp_stream(*split_address(address))
+        host, port = split_address(address)
+        return await self._secured.secure(await open_tcp_stream(host, port), host, address)
 
     async def _open_ports(self, stack: AsyncExitStack) -> None:
         await self._ports.open(stack)
@@ -353,7 +350,9 @@ class EmbeddedBroker(RunsOnce):
         keys = inner_keys(self.config)
         signing = () if keys is None else (Signing(Credentials(*keys)),)
         return await stack.enter_async_context(
-            RemotingClient.open(self._outgoing(), Dispatcher(), interceptors=signing)
+            RemotingClient.open(
+                self._outgoing(), Dispatcher(), tls=self._secured.client, interceptors=signing
+            )
         )
 
     async def _open_parts(
@@ -381,6 +380,8 @@ class EmbeddedBroker(RunsOnce):
         ]
         self.requests = tuple(row for part in self.parts for row in part.requests())
         self._make_servers()
+        if self._secured.server is not None and self.parts.replication.master is not None:
+            self.parts.replication.master.accept = self._secured.accept
         for part in self.parts:
             await part.load()
         if not self.config.is_slave:
@@ -410,7 +411,8 @@ class EmbeddedBroker(RunsOnce):
         self.server = RemotingServer(
             guarded(self._front(self._dispatcher), self._dispatcher, rows),
             on_close=self._channel_closed,
-            tls=self._tls,
+            tls=self._secured.server,
+            tls_mode=self._secured.mode,
             turn=turn,
             overdue=FastFailure(self._live, rows),
             budget=self.core.memory,
@@ -418,13 +420,15 @@ class EmbeddedBroker(RunsOnce):
         self.vip_server = RemotingServer(
             guarded(self._front(of_vip), of_vip, rows),
             on_close=self._channel_closed,
-            tls=self._tls,
+            tls=self._secured.server,
+            tls_mode=self._secured.mode,
             turn=turn,
             budget=self.core.memory,
         )
         self.namesrv_server = RemotingServer(
             guarded(self._front(of_namesrv), of_namesrv, self.namesrv.requests()),
-            tls=self._tls,
+            tls=self._secured.server,
+            tls_mode=self._secured.mode,
             budget=self.core.memory,
         )
 
@@ -448,6 +452,7 @@ class EmbeddedBroker(RunsOnce):
         ]
         services.append(Service("housekeeping", Housekeeping(self.core, self._tables).run))
         services.append(Service("name server", self.namesrv.run))
+        services.extend(self._secured.services())
         for service in services:
             self.core.supervisor.start(nursery, service)
         ports = self._ports

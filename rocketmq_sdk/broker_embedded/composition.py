@@ -20,6 +20,7 @@ from rocketmq_sdk.broker_embedded.replication.part import ReplicationPart
 from rocketmq_sdk.broker_embedded.send.part import SendPart
 from rocketmq_sdk.broker_embedded.settings.apache_names import settings_of
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
+from rocketmq_sdk.broker_embedded.settings.tls import TlsConfig
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.timers.part import TimerPart
 from rocketmq_sdk.broker_embedded.transactions.part import TransactionPart
@@ -92,7 +93,7 @@ def resolve_settings(config: BrokerConfig | None, settings: Mapping[str, object]
     """
     resolved = config or BrokerConfig()
     names: dict[str, tuple[str, str]] = {}
-    for cls in (StoreConfig, BrokerConfig):
+    for cls in (StoreConfig, TlsConfig, BrokerConfig):
         for setting in settings_of(cls).values():
             names[setting.name] = names[setting.attribute] = (setting.name, setting.attribute)
     texts: dict[str, str] = {}

@@ -62,12 +62,13 @@ def _add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     broker.add_argument(
         "--namesrv-listen",
         metavar="HOST:PORT",
-        help="address of the name server (default: 0.0.0.0 and its setting listenPort, 9876)",
+        help="address of the name server (default: its setting listenPort, 9876, on 127.0.0.1, or "
+        "on 0.0.0.0 if users are checked)",
     )
     broker.add_argument(
         "--listen",
         metavar="HOST:PORT",
-        help="address of the broker (default: 0.0.0.0 and the setting listenPort, 10911)",
+        help="address of the broker (default: the setting listenPort, 10911, on the same host)",
     )
     broker.add_argument(
         "--store",
@@ -83,6 +84,16 @@ def _add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     broker.add_argument(
         "--namesrv-config", metavar="FILE", help="the same for the name server (namesrv.conf)"
+    )
+    broker.add_argument(
+        "--tls-cert", metavar="FILE", help="certificate of all ports, PEM; read again on change"
+    )
+    broker.add_argument("--tls-key", metavar="FILE", help="its private key, PEM")
+    broker.add_argument(
+        "--tls-client-ca", metavar="FILE", help="clients must have a certificate of this authority"
+    )
+    broker.add_argument(
+        "--require-tls", action="store_true", help="refuse connections that are not TLS"
     )
     setting_help = "one setting by Apache's name; may be repeated, wins over --config"
     broker.add_argument(

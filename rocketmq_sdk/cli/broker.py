@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -20,9 +20,13 @@ from rocketmq_sdk.broker_embedded.settings.settings_file import SettingsFile
 from rocketmq_sdk.cli.garbage import short_collections
 from rocketmq_sdk.cli.progress import LateProgress
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.model.route import split_address
 
 if TYPE_CHECKING:
     import argparse
+
+_EVERYWHERE: Final = "0.0.0.0"
+_THIS_MACHINE: Final = "127.0.0.1"
 
 
 def _properties(options: argparse.Namespace) -> str:
@@ -31,6 +35,15 @@ def _properties(options: argparse.Namespace) -> str:
     Settings win because they come last.
     """
     text = SettingsFile(options.config).read() if options.config else ""
+    for name, value in (
+        ("tls.server.certPath", options.tls_cert),
+        ("tls.server.keyPath", options.tls_key),
+        ("tls.server.trustCertPath", options.tls_client_ca),
+        ("tls.server.need.client.auth", options.tls_client_ca and "require"),
+        ("tls.server.mode", options.require_tls and "enforcing"),
+    ):
+        if value:
+            text += f"\n{name}={value}"
     for setting in options.set:
         name, separator, value = setting.partition("=")
         if not separator or not name.strip():
@@ -39,18 +52,46 @@ def _properties(options: argparse.Namespace) -> str:
     return text
 
 
-def _namesrv_listen(path: str | None) -> str:
+def _host(config: BrokerConfig) -> str:
+    """Where to listen unless it is said: everywhere only if users are checked."""
+    return _EVERYWHERE if config.checks_access else _THIS_MACHINE
+
+
+def _namesrv_listen(path: str | None, host: str) -> str:
     settings = read_properties(SettingsFile(path).read()) if path else {}
-    return f"0.0.0.0:{settings.get('listenPort', NamesrvConfig().listen_port)}"
+    return f"{host}:{settings.get('listenPort', NamesrvConfig().listen_port)}"
+
+
+def _warn_of_open_ports(config: BrokerConfig, *addresses: str) -> None:
+    """Say loudly when everybody in a network may do everything."""
+    if config.checks_access:
+        return
+    opened = [
+        address
+        for address in addresses
+        if not (host := split_address(address)[0]).startswith("127.")
+        and host not in ("::1", "localhost")
+    ]
+    if opened:
+        print(
+            f"rocketmq: WARNING: everybody who reaches {' or '.join(opened)} may read, write and "
+            "delete everything, because no users are checked. Switch on authenticationEnabled "
+            "and authorizationEnabled (docs/security.md), or listen on 127.0.0.1",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        listen = options.listen or f"0.0.0.0:{config.listen_port}"
+        host = _host(config)
+        listen = options.listen or f"{host}:{config.listen_port}"
+        namesrv_listen = options.namesrv_listen or _namesrv_listen(options.namesrv_config, host)
+        _warn_of_open_ports(config, listen, namesrv_listen)
         broker = EmbeddedBroker(
             options.store,
             listen=listen,
-            namesrv_listen=options.namesrv_listen or _namesrv_listen(options.namesrv_config),
+            namesrv_listen=namesrv_listen,
             config=config,
             config_file=options.config,
             namesrv_config_file=options.namesrv_config,

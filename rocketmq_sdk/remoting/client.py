@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.remoting.channel import Channel, ChannelLimits, Handler
     from rocketmq_sdk.remoting.source import ChannelSource
+    from rocketmq_sdk.transport.tls_files import ContextSource
 
 logger = logging.getLogger("rocketmq_sdk.remoting")
 
@@ -117,7 +118,7 @@ class RemotingClient:
         handler: Handler,
         *,
         connect_timeout: float = CONNECT_TIMEOUT,
-        tls: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext | ContextSource | None = None,
         limits: ChannelLimits | None = None,
         interceptors: Sequence[Interceptor] = (),
         backoff: Backoff = RECONNECT,

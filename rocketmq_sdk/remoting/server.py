@@ -6,6 +6,7 @@ Follows `NettyRemotingServer`.
 from __future__ import annotations
 
 import logging
+import ssl
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
@@ -24,11 +25,11 @@ from rocketmq_sdk.transport.addresses import stream_addresses
 from rocketmq_sdk.transport.tls import TlsMode, accept_tls
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Callable, Sequence
 
     from rocketmq_sdk.remoting.budget import MemoryBudget
     from rocketmq_sdk.remoting.channel import Channel, Handler, Overdue, Turn
+    from rocketmq_sdk.transport.tls_files import ContextSource
 
 logger = logging.getLogger("rocketmq_sdk.remoting")
 
@@ -41,8 +42,9 @@ class RemotingServer:
     """One handler, many channels.
 
     `on_open` and `on_close` are told of each channel, over streams and in process,
-    synchronously. With `tls`, or a `tls_mode` other than permissive, the first byte of
-    a connection decides whether it speaks TLS. Over `max_connections` new streams are
+    synchronously. With `tls`, a context or what gives one for each connection, or a
+    `tls_mode` other than permissive, the first byte of a connection decides whether it
+    speaks TLS. Over `max_connections` new streams are
     closed at once. `turn` frames the serving of requests of a stream that arrived
     together, `overdue` judges those of them that had to wait for turns of others.
     `budget` bounds what its streams hold together with those of other servers; channels
@@ -56,7 +58,7 @@ class RemotingServer:
         limits: ChannelLimits | None = None,
         on_open: Callable[[Channel], None] | None = None,
         on_close: Callable[[Channel], None] | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext | ContextSource | None = None,
         tls_mode: TlsMode = TlsMode.PERMISSIVE,
         max_connections: int = 10000,
         turn: Turn | None = None,
@@ -68,7 +70,7 @@ class RemotingServer:
         self._limits = limits or ChannelLimits()
         self._on_open = on_open
         self._on_close = on_close
-        self._tls = tls
+        self._tls = (lambda: tls) if isinstance(tls, ssl.SSLContext) else tls
         self._tls_mode = tls_mode
         self._max_connections = max_connections
         self._turn = turn
@@ -179,7 +181,8 @@ class RemotingServer:
 
     async def _secured(self, stream: trio.abc.Stream, address: str) -> trio.abc.Stream:
         with trio.move_on_after(FIRST_BYTE_TIMEOUT):
-            return await accept_tls(stream, self._tls, mode=self._tls_mode, address=address)
+            context = None if self._tls is None else self._tls()
+            return await accept_tls(stream, context, mode=self._tls_mode, address=address)
         raise ConnectError(
             f"{address} sent nothing within {FIRST_BYTE_TIMEOUT:g} s", address=address
         )

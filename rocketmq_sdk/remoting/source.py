@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
@@ -15,10 +16,9 @@ from rocketmq_sdk.transport.tcp import CONNECT_TIMEOUT, open_tcp_stream
 from rocketmq_sdk.transport.tls import start_client_tls
 
 if TYPE_CHECKING:
-    import ssl
-
     from rocketmq_sdk.remoting.channel import Channel, Handler
     from rocketmq_sdk.transport.memory import MemoryNetwork
+    from rocketmq_sdk.transport.tls_files import ContextSource
 
 CLIENT_LIMITS: Final = ChannelLimits(silence_timeout=6.0)
 """Seconds without any byte after which an overdue request closes a connection.
@@ -59,7 +59,7 @@ def _no_name_server(address: str | None) -> str:
 
 
 class TcpChannelSource:
-    """Channels over TCP, with TLS when a context is given.
+    """Channels over TCP, with TLS when there is a context, or what gives one.
 
     Times in seconds; connecting and the TLS handshake each have `connect_timeout`.
     """
@@ -67,11 +67,11 @@ class TcpChannelSource:
     def __init__(
         self,
         *,
-        tls: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext | ContextSource | None = None,
         connect_timeout: float = CONNECT_TIMEOUT,
         limits: ChannelLimits | None = None,
     ) -> None:
-        self._tls = tls
+        self._tls = (lambda: tls) if isinstance(tls, ssl.SSLContext) else tls
         self._connect_timeout = connect_timeout
         self._limits = limits or CLIENT_LIMITS
 
@@ -88,7 +88,7 @@ class TcpChannelSource:
         addresses = stream_addresses(stream)
         if self._tls is not None:
             stream = await start_client_tls(
-                stream, self._tls, host=host, address=address, timeout=self._connect_timeout
+                stream, self._tls(), host=host, address=address, timeout=self._connect_timeout
             )
         channel = StreamChannel(
             stream,

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import gzip
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 from importlib import resources
 from typing import TYPE_CHECKING
 
 import pytest
+import trustme
 
 from rocketmq_sdk import Admin, Message, Producer
+from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
+from rocketmq_sdk.cli import broker as broker_command
 from support.processes import BrokerProcess, broker_process
 
 if TYPE_CHECKING:
@@ -190,3 +195,53 @@ async def test_a_signal_ends_the_broker_cleanly(tmp_path: Path, number: signal.S
         assert (tmp_path / "store" / "abort").exists()
         assert broker.signal(number) == 0
         assert not (tmp_path / "store" / "abort").exists()
+
+
+def test_without_users_a_broker_listens_on_this_machine_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = BrokerConfig()
+    checked = BrokerConfig(authentication_enabled=True)
+    conf = tmp_path / "namesrv.conf"
+    conf.write_text("listenPort=9999\n")
+    assert broker_command._host(alone) == "127.0.0.1"
+    assert broker_command._host(checked) == "0.0.0.0"
+    assert broker_command._host(BrokerConfig(acl_enable=True)) == "0.0.0.0"
+    assert broker_command._namesrv_listen(str(conf), "127.0.0.1") == "127.0.0.1:9999"
+    broker_command._warn_of_open_ports(alone, "127.0.0.1:1", "[::1]:2", "localhost:3")
+    broker_command._warn_of_open_ports(checked, "0.0.0.0:1")
+    assert capsys.readouterr().err == ""
+    broker_command._warn_of_open_ports(alone, "10.0.0.7:10911", "127.0.0.1:9876")
+    warning = capsys.readouterr().err
+    assert "WARNING: everybody who reaches 10.0.0.7:10911 may" in warning
+    assert "9876" not in warning
+
+
+def test_a_broker_that_requires_tls(tmp_path: Path) -> None:
+    done = rocketmq("broker", "--listen", "127.0.0.1:0", "--require-tls")
+    assert done.returncode == 2
+    assert "tls.server.certPath" in done.stderr
+    made = trustme.CA().issue_cert("127.0.0.1")
+    certificate, key = tmp_path / "server.pem", tmp_path / "server.key"
+    made.cert_chain_pems[0].write_to_path(str(certificate))
+    made.private_key_pem.write_to_path(str(key))
+    files = ("--tls-cert", str(certificate), "--tls-key", str(key), "--require-tls")
+    broker = BrokerProcess(arguments=files)
+    broker.start()
+    try:
+        host, _colon, port = broker.address.partition(":")
+        trusting = ssl.create_default_context(cafile=str(certificate))
+        trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+        with (
+            socket.create_connection((host, int(port)), 10) as plain,
+            trusting.wrap_socket(plain) as secure,
+        ):
+            assert secure.version() in ("TLSv1.2", "TLSv1.3")
+        with socket.create_connection((host, int(port)), 10) as plain:
+            plain.sendall(bytes(64))
+            try:
+                assert plain.recv(1) == b""
+            except ConnectionResetError:
+                pass
+    finally:
+        assert broker.stop() == 0

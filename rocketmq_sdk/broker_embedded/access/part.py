@@ -18,7 +18,7 @@ from rocketmq_sdk.broker_embedded.access.table import FILE_NAME, AccessTable
 from rocketmq_sdk.broker_embedded.access.user_accounts import UserAccounts
 from rocketmq_sdk.broker_embedded.access.users import User, UserType, keys_in
 from rocketmq_sdk.broker_embedded.part import Part, Service
-from rocketmq_sdk.broker_embedded.settings.config import request_codes
+from rocketmq_sdk.broker_embedded.settings.fields import request_codes
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.errors import ConfigurationError
 

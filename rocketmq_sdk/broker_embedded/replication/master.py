@@ -24,7 +24,7 @@ import trio
 
 from rocketmq_sdk.broker_embedded.replication.wire import ReportReader, encode_head
 from rocketmq_sdk.broker_embedded.store.append.replicas import Replica, Replicas
-from rocketmq_sdk.errors import RemoteProtocolError, StoreError
+from rocketmq_sdk.errors import ConnectError, RemoteProtocolError, StoreError
 from rocketmq_sdk.transport.addresses import stream_addresses
 
 if TYPE_CHECKING:
@@ -81,6 +81,8 @@ class Master:
         self._silence = store.config.ha_housekeeping_interval / 1000
         self._scopes: dict[Replica, trio.CancelScope] = {}
         self.replicas = replicas
+        self.accept: Callable[[trio.abc.Stream, str], Awaitable[trio.abc.Stream]] | None = None
+        """Gives the stream to speak on with a new connection; raises `ConnectError`."""
 
     async def serve(
         self, listeners: list[Any], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -114,6 +116,10 @@ class Master:
     async def serve_stream(self, stream: trio.abc.Stream) -> None:
         """Serve one slave until its connection ends; the log says why."""
         replica = Replica(stream_addresses(stream).remote_address)
+        secured = await self._secured(stream, replica.address)
+        if secured is None:
+            return
+        stream = secured
         async with stream:
             if not self._make_place(replica):
                 return
@@ -134,6 +140,17 @@ class Master:
                     replica.address,
                     replica.acknowledged,
                 )
+
+    async def _secured(self, stream: trio.abc.Stream, address: str) -> trio.abc.Stream | None:
+        """The stream after a TLS handshake, where there is one; None when it failed."""
+        if self.accept is None:
+            return stream
+        try:
+            with trio.move_on_after(self._silence):
+                return await self.accept(stream, address)
+        except ConnectError as error:
+            _log.error("a connection to the port for slaves is refused: %s", error)
+        return None
 
     def _make_place(self, replica: Replica) -> bool:
         """Make room for one more connection.

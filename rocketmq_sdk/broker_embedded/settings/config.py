@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import attrs
 
 from rocketmq_sdk.broker_embedded.settings.apache_names import (
-    SECRET,
     SETTING,
     evolve_settings,
     export_settings,
@@ -26,8 +25,10 @@ from rocketmq_sdk.broker_embedded.settings.apache_names import (
     settings_of,
 )
 from rocketmq_sdk.broker_embedded.settings.changes import check_kept, check_known
+from rocketmq_sdk.broker_embedded.settings.fields import codes, integer, one_name, one_path, secret
 from rocketmq_sdk.broker_embedded.settings.known_settings import REFUSALS, WITHOUT_EFFECT
 from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties, write_properties
+from rocketmq_sdk.broker_embedded.settings.tls import TlsConfig
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.files.briefly import Turns
 from rocketmq_sdk.errors import ConfigurationError
@@ -36,7 +37,6 @@ from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.names import TRACE_TOPIC
 from rocketmq_sdk.protocol.bodies.members import MessageRequestMode
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
-from rocketmq_sdk.validators import at_least, between
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.settings.changes import KeepsChanges
@@ -92,9 +92,20 @@ _OF_RETENTION: Final = frozenset(
 )
 _LIVE_IN_THE_STORE: Final = _OF_RETENTION | {"maxMessageSize"}
 _FIXED_WHILE_RUNNING: Final = tuple(
-    sorted(_READ_AT_THE_START | (settings_of(StoreConfig).keys() - _LIVE_IN_THE_STORE))
+    sorted(
+        _READ_AT_THE_START
+        | settings_of(TlsConfig).keys()
+        | (settings_of(StoreConfig).keys() - _LIVE_IN_THE_STORE)
+    )
 )
-_SECRETS: Final = frozenset(("initAuthenticationUser", "innerClientAuthenticationCredentials"))
+_SECRETS: Final = frozenset(
+    (
+        "initAuthenticationUser",
+        "innerClientAuthenticationCredentials",
+        "tls.server.keyPassword",
+        "tls.client.keyPassword",
+    )
+)
 ALWAYS_BLACK_LISTED: Final = _SECRETS | {"configBlackList", "brokerConfigPath", "rocketmqHome"}
 
 
@@ -110,50 +121,6 @@ class BrokerRole(Enum):
     SLAVE = "SLAVE"
 
 
-def _name(_instance: object, attribute: attrs.Attribute[str], value: str) -> None:
-    if not value or not value.isprintable() or " " in value:
-        raise ConfigurationError(
-            f"{attribute.name}={value!r} is not acceptable; write a name without blanks"
-        )
-
-
-def _one_path(_instance: object, attribute: attrs.Attribute[str | None], value: str | None) -> None:
-    if value is not None and (not value.strip() or "," in value or ":" in value):
-        raise ConfigurationError(
-            f"{attribute.name}={value!r} is not one path; this broker keeps its log in one "
-            "directory: name that, or join the disks below it"
-        )
-
-
-def request_codes(text: str | None) -> frozenset[int]:
-    """The request codes in a list separated by commas.
-
-    Raises `ConfigurationError` for something that is no number.
-    """
-    parts = [part.strip() for part in (text or "").split(",") if part.strip()]
-    if bad := [part for part in parts if not part.isascii() or not part.isdecimal()]:
-        raise ConfigurationError(f"{bad[0]!r} is no request code; write numbers such as 34,105")
-    return frozenset(map(int, parts))
-
-
-def _codes(_instance: object, attribute: attrs.Attribute[str | None], value: str | None) -> None:
-    try:
-        request_codes(value)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{attribute.name}: {error}") from None
-
-
-def _secret() -> str | None:
-    value: str | None = attrs.field(default=None, repr=False, metadata={SECRET: True})
-    return value
-
-
-def _integer(default: int, low: int = 0, high: int | None = None) -> int:
-    limits = at_least(low) if high is None else between(low, high)
-    value: int = attrs.field(default=default, validator=limits)
-    return value
-
-
 @attrs.frozen(kw_only=True)
 class BrokerConfig:
     """Settings of the broker; durations are milliseconds, as in Apache's.
@@ -161,15 +128,15 @@ class BrokerConfig:
     Raises `ConfigurationError` for a value out of range.
     """
 
-    broker_cluster_name: str = attrs.field(default="DefaultCluster", validator=_name)
-    broker_name: str = attrs.field(default="broker-a", validator=_name)
-    broker_id: int = _integer(0)
+    broker_cluster_name: str = attrs.field(default="DefaultCluster", validator=one_name)
+    broker_name: str = attrs.field(default="broker-a", validator=one_name)
+    broker_id: int = integer(0)
     """0 is the master; a slave has its own number from 1 on."""
     broker_ip1: str | None = attrs.field(default=None, metadata={SETTING: "brokerIP1"})
     """The host in routes and message ids; None: the host that the client dialled."""
     broker_ip2: str | None = attrs.field(default=None, metadata={SETTING: "brokerIP2"})
-    listen_port: int = _integer(10911, 0, 65535)
-    ha_listen_port: int = _integer(0, 0, 65535)
+    listen_port: int = integer(10911, 0, 65535)
+    ha_listen_port: int = integer(0, 0, 65535)
     """The port for slaves.
 
     With 0 a SYNC_MASTER and a master with `totalReplicas` above 1 take the port above
@@ -189,13 +156,13 @@ class BrokerConfig:
     The name server in the same process always knows the broker.
     """
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
-    broker_permission: int = _integer(6, 0, 7)
+    broker_permission: int = integer(6, 0, 7)
     region_id: str = "DefaultRegion"
     trace_on: bool = True
     config_black_list: str = "configBlackList;brokerConfigPath"
     store_path_root_dir: str | None = None
     """The directory to open when none is named otherwise."""
-    store_path_commit_log: str | None = attrs.field(default=None, validator=_one_path)
+    store_path_commit_log: str | None = attrs.field(default=None, validator=one_path)
     """The directory of the log; None: `commitlog` below the root.
 
     A store in memory has no directory, and leaves it out. Several paths are refused.
@@ -203,7 +170,7 @@ class BrokerConfig:
 
     # Topics
     auto_create_topic_enable: bool = True
-    default_topic_queue_nums: int = _integer(8, 1)
+    default_topic_queue_nums: int = integer(8, 1)
     cluster_topic_enable: bool = True
     broker_topic_enable: bool = True
     validate_system_topic_when_update_topic: bool = True
@@ -211,14 +178,14 @@ class BrokerConfig:
     clear_retry_topic_when_delete_topic: bool = True
     trace_topic_enable: bool = True
     """On, unlike Apache's default, so that traces of clients have a home."""
-    msg_trace_topic_name: str = attrs.field(default=TRACE_TOPIC, validator=_name)
+    msg_trace_topic_name: str = attrs.field(default=TRACE_TOPIC, validator=one_name)
     timer_wheel_enable: bool = True
     recall_message_enable: bool = True
     """Whether timers can be taken back; on, unlike Apache's default."""
     allow_recall_when_broker_not_writeable: bool = True
-    revive_queue_num: int = _integer(8, 1)
+    revive_queue_num: int = integer(8, 1)
     enable_split_metadata: bool = True
-    split_metadata_size: int = _integer(2000, 1)
+    split_metadata_size: int = integer(2000, 1)
 
     # Under pressure
     broker_fast_failure_enable: bool = True
@@ -226,13 +193,13 @@ class BrokerConfig:
 
     The next settings are the limits.
     """
-    wait_time_mills_in_send_queue: int = _integer(200)
-    wait_time_mills_in_pull_queue: int = _integer(5000)
-    wait_time_mills_in_lite_pull_queue: int = _integer(5000)
-    wait_time_mills_in_heartbeat_queue: int = _integer(31_000)
-    wait_time_mills_in_transaction_queue: int = _integer(3000)
-    wait_time_mills_in_ack_queue: int = _integer(3000)
-    wait_time_mills_in_admin_broker_queue: int = _integer(5000)
+    wait_time_mills_in_send_queue: int = integer(200)
+    wait_time_mills_in_pull_queue: int = integer(5000)
+    wait_time_mills_in_lite_pull_queue: int = integer(5000)
+    wait_time_mills_in_heartbeat_queue: int = integer(31_000)
+    wait_time_mills_in_transaction_queue: int = integer(3000)
+    wait_time_mills_in_ack_queue: int = integer(3000)
+    wait_time_mills_in_admin_broker_queue: int = integer(5000)
 
     # Groups, consumers, offsets
     auto_create_subscription_group: bool = True
@@ -241,29 +208,29 @@ class BrokerConfig:
     reject_pull_consumer_enable: bool = False
     lite_pull_message_enable: bool = True
     long_polling_enable: bool = True
-    short_polling_time_mills: int = _integer(1000)
-    flush_consumer_offset_interval: int = _integer(5000, 1)
-    consumer_offset_update_version_step: int = _integer(500, 1)
-    delay_offset_update_version_step: int = _integer(200, 1)
-    flush_delay_offset_interval: int = _integer(10_000, 1)
+    short_polling_time_mills: int = integer(1000)
+    flush_consumer_offset_interval: int = integer(5000, 1)
+    consumer_offset_update_version_step: int = integer(500, 1)
+    delay_offset_update_version_step: int = integer(200, 1)
+    flush_delay_offset_interval: int = integer(10_000, 1)
     use_server_side_reset_offset: bool = True
     enable_broadcast_offset_store: bool = True
     """Whether the broker notes where clients of broadcasting groups pull.
 
     For clients that come through a proxy.
     """
-    broadcast_offset_expire_second: int = _integer(120, 1)
+    broadcast_offset_expire_second: int = integer(120, 1)
     """Seconds without a pull after which a disconnected client is forgotten.
 
     The next setting is for connected clients.
     """
-    broadcast_offset_expire_max_second: int = _integer(300, 1)
-    connection_memory_limit: int = _integer(256 * 1024 * 1024, 1024 * 1024)
+    broadcast_offset_expire_max_second: int = integer(300, 1)
+    connection_memory_limit: int = integer(256 * 1024 * 1024, 1024 * 1024)
     """Bytes that all connections may hold together.
 
     Unfinished frames, requests without an answer, and answers that were not taken yet.
     """
-    channel_expired_timeout: int = _integer(120_000, 1)
+    channel_expired_timeout: int = integer(120_000, 1)
     enable_register_producer: bool = True
     enable_property_filter: bool = True
     enable_calc_filter_bit_map: bool = False
@@ -273,21 +240,21 @@ class BrokerConfig:
     """
     filter_support_retry: bool = False
     """Whether retries are filtered by the expression of their original topic."""
-    filter_data_clean_time_span: int = _integer(24 * 3600 * 1000, 1)
-    max_error_rate_of_bloom_filter: int = _integer(20, 1, 99)
+    filter_data_clean_time_span: int = integer(24 * 3600 * 1000, 1)
+    max_error_rate_of_bloom_filter: int = integer(20, 1, 99)
     """Percent of false hits accepted in those bit maps, for this many groups.
 
     The number is the next setting. Both give the size of the maps, so they are read at
     the start.
     """
-    expect_consumer_num_use_filter: int = _integer(32, 1)
-    start_accept_send_request_time_stamp: int = _integer(0)
+    expect_consumer_num_use_filter: int = integer(32, 1)
+    start_accept_send_request_time_stamp: int = integer(0)
 
     # Transactions
-    transaction_time_out: int = _integer(6000)
+    transaction_time_out: int = integer(6000)
     """How old a half message is at its first check, unless it says so itself."""
-    transaction_check_interval: int = _integer(30_000, 1)
-    transaction_check_max: int = _integer(15, 0)
+    transaction_check_interval: int = integer(30_000, 1)
+    transaction_check_max: int = integer(15, 0)
     """Checks of one half message; then it goes to TRANS_CHECK_MAX_TIME_TOPIC."""
     reject_transaction_message: bool = False
     store_reply_message_enable: bool = True
@@ -299,14 +266,14 @@ class BrokerConfig:
 
     Much less is written, and after a kill the last pops come again.
     """
-    pop_ck_stay_buffer_time: int = _integer(10_000, 1)
-    pop_ck_stay_buffer_time_out: int = _integer(3000, 0)
-    pop_ck_max_buffer_size: int = _integer(200_000)
-    pop_ck_offset_max_queue_size: int = _integer(20_000)
-    pop_polling_size: int = _integer(1024)
-    max_pop_polling_size: int = _integer(100_000)
-    pop_from_retry_probability: int = _integer(20, 0, 100)
-    pop_from_retry_probability_for_priority: int = _integer(0, 0, 100)
+    pop_ck_stay_buffer_time: int = integer(10_000, 1)
+    pop_ck_stay_buffer_time_out: int = integer(3000, 0)
+    pop_ck_max_buffer_size: int = integer(200_000)
+    pop_ck_offset_max_queue_size: int = integer(20_000)
+    pop_polling_size: int = integer(1024)
+    max_pop_polling_size: int = integer(100_000)
+    pop_from_retry_probability: int = integer(20, 0, 100)
+    pop_from_retry_probability_for_priority: int = integer(0, 0, 100)
     priority_order_asc: bool = True
     init_pop_offset_by_check_msg_in_mem: bool = True
     pop_response_return_actual_retry_topic: bool = False
@@ -322,30 +289,30 @@ class BrokerConfig:
     )
     server_load_balancer_enable: bool = True
     default_message_request_mode: MessageRequestMode = MessageRequestMode.PULL
-    default_pop_share_queue_num: int = _integer(-1, -1)
-    load_balance_poll_name_server_interval: int = _integer(30_000, 1)
+    default_pop_share_queue_num: int = integer(-1, -1)
+    load_balance_poll_name_server_interval: int = integer(30_000, 1)
 
     # Registration
-    register_name_server_period: int = _integer(30_000, 1)
-    register_broker_timeout_mills: int = _integer(24_000, 1)
+    register_name_server_period: int = integer(30_000, 1)
+    register_broker_timeout_mills: int = integer(24_000, 1)
     force_register: bool = True
     compressed_register: bool = False
 
     # Access control
     authentication_enabled: bool = False
     """Whether each request must carry the signature of a user."""
-    authentication_whitelist: str | None = attrs.field(default=None, validator=_codes)
+    authentication_whitelist: str | None = attrs.field(default=None, validator=codes)
     """Codes of requests that need no signature, separated by commas."""
     authorization_enabled: bool = False
     """Whether users need a permission for what they ask."""
-    authorization_whitelist: str | None = attrs.field(default=None, validator=_codes)
+    authorization_whitelist: str | None = attrs.field(default=None, validator=codes)
     """Codes of requests that need no permission, separated by commas."""
-    init_authentication_user: str | None = _secret()
+    init_authentication_user: str | None = secret()
     """A super user to begin with, as `{"username": "...", "password": "..."}`.
 
     Made when there is no user of that name. Secret: shown in no answer and no error.
     """
-    inner_client_authentication_credentials: str | None = _secret()
+    inner_client_authentication_credentials: str | None = secret()
     """The keys of the broker's own calls, `{"accessKey": "...", "secretKey": "..."}`.
 
     Its calls go to name servers and to its master. Their user is made as that of the
@@ -363,6 +330,7 @@ class BrokerConfig:
     """Whether accounts of that file become users, those that are not there yet."""
 
     store: StoreConfig = attrs.field(factory=StoreConfig, metadata={SETTING: None})
+    tls: TlsConfig = attrs.field(factory=TlsConfig, metadata={SETTING: None})
     extra: Mapping[str, str] = attrs.field(factory=dict, metadata={SETTING: None})
     """Properties without effect here, kept so that GET_BROKER_CONFIG shows them."""
 
@@ -399,13 +367,14 @@ class BrokerConfig:
         refused setting.
         """
         own, store = settings_of(type(self)), settings_of(type(self.store))
+        tls = settings_of(TlsConfig)
         kept: dict[str, str] = {}
         warnings: list[str] = []
         for name, text in texts.items():
             refusal = REFUSALS.get(name)
             if refusal is not None and refusal.applies(text, texts):
                 raise ConfigurationError(f"{name}={text} {refusal.reason}")
-            if name in own or name in store:
+            if name in own or name in store or name in tls:
                 continue
             kept[name] = text
             if (reason := WITHOUT_EFFECT.get(name)) is not None:
@@ -415,10 +384,14 @@ class BrokerConfig:
         changed_store = evolve_settings(
             self.store, {name: text for name, text in texts.items() if name in store}
         )
+        changed_tls = evolve_settings(
+            self.tls, {name: text for name, text in texts.items() if name in tls}
+        )
         changed = evolve_settings(
             self, {name: _optional(name, text) for name, text in texts.items() if name in own}
         )
-        return attrs.evolve(changed, store=changed_store, extra={**self.extra, **kept}), warnings
+        extra = {**self.extra, **kept}
+        return attrs.evolve(changed, store=changed_store, tls=changed_tls, extra=extra), warnings
 
     def with_options(self, options: Mapping[str, object]) -> Self:
         """The settings changed by values under Python names, also the store's.
@@ -450,7 +423,14 @@ class BrokerConfig:
     def export(self) -> dict[str, str]:
         """All settings as texts under Apache's names, in alphabetical order."""
         return dict(
-            sorted({**self.extra, **export_settings(self.store), **export_settings(self)}.items())
+            sorted(
+                {
+                    **self.extra,
+                    **export_settings(self.store),
+                    **export_settings(self.tls),
+                    **export_settings(self),
+                }.items()
+            )
         )
 
     def to_properties(self) -> str:
@@ -461,6 +441,11 @@ class BrokerConfig:
     def is_slave(self) -> bool:
         """Whether this broker copies a master."""
         return self.broker_role is BrokerRole.SLAVE
+
+    @property
+    def checks_access(self) -> bool:
+        """Whether requests are checked at all."""
+        return self.authentication_enabled or self.acl_enable
 
     def check_role(self) -> None:
         """Raises `ConfigurationError` for contradicting settings of replication."""
@@ -481,6 +466,7 @@ class BrokerConfig:
         return {
             *settings_of(type(self)),
             *settings_of(type(self.store)),
+            *settings_of(TlsConfig),
             *WITHOUT_EFFECT,
             *REFUSALS,
             *self.extra,

@@ -235,10 +235,6 @@ _ACTING: Final = (
     "asks for slaves that act as masters; "
     "here a slave becomes the master by a start with another role"
 )
-_NO_TLS_OUT: Final = (
-    "asks for TLS in calls to name servers and masters, which this broker makes in plain text: "
-    "leave it out and keep that network private"
-)
 _SEVERAL_PATHS: Final = (
     "asks for logs in several directories; this broker keeps one log: leave it out, and name "
     "the directory of that log in storePathCommitLog"
@@ -301,7 +297,10 @@ REFUSALS: Final[dict[str, Refusal]] = {
     "socksProxyConfig": Refusal(
         _not_empty_object, "asks for a proxy in calls to others; leave it out"
     ),
-    "useTLS": Refusal(_true, _NO_TLS_OUT),
+    "tls.test.mode.enable": Refusal(
+        _true,
+        "asks for a certificate that is made up; make one, and name it in tls.server.certPath",
+    ),
     "fetchNamesrvAddrByAddressServer": Refusal(_true, _LOOK_UP),
     "fetchNameSrvAddrByDnsLookup": Refusal(_true, _LOOK_UP),
     "enableLmq": Refusal(_true, _LIGHT_QUEUES),

@@ -10,6 +10,7 @@ import pytest
 from rocketmq_sdk.broker_embedded.settings.apache_names import settings_of
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.settings.known_settings import REFUSALS, WITHOUT_EFFECT
+from rocketmq_sdk.broker_embedded.settings.tls import TlsConfig
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType, StoreConfig
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.delay_levels import parse_delay_levels
@@ -63,7 +64,10 @@ def test_names_and_defaults_are_those_of_apache() -> None:
     recorded = recorded_settings()
     ours = BrokerConfig().export()
     names = {
-        name for name in (*settings_of(BrokerConfig), *settings_of(StoreConfig)) if name not in OWN
+        name
+        for cls in (BrokerConfig, StoreConfig, TlsConfig)
+        for name in settings_of(cls)
+        if name not in OWN and not name.startswith("tls.")  # of the Java machine
     }
     assert names - recorded.keys() <= NULL_IN_THE_RECORDING | OF_AUTH_CONFIG, (
         "every setting of ours is one of Apache's"
@@ -77,7 +81,11 @@ def test_names_and_defaults_are_those_of_apache() -> None:
 
 
 def test_each_setting_of_apache_works_or_is_refused_or_tells_why_not() -> None:
-    ours = settings_of(BrokerConfig).keys() | settings_of(StoreConfig).keys()
+    ours = {
+        *settings_of(BrokerConfig),
+        *settings_of(StoreConfig),
+        *settings_of(TlsConfig),
+    }
     kinds = (ours - OWN, REFUSALS.keys(), WITHOUT_EFFECT.keys())
     decided = [name for kind in kinds for name in kind]
     assert len(decided) == len(set(decided))
@@ -139,7 +147,8 @@ def test_a_usual_broker_conf() -> None:
         ("isBrokerContainer=true", ["container"]),
         ("authorizationEnabled=true", ["authorizationEnabled", "authenticationEnabled=true"]),
         ("authenticationWhitelist=105,route", ["whitelist", "'route'", "no request code"]),
-        ("useTLS=true", ["useTLS", "plain"]),
+        ("tls.server.mode=always", ["tls.server.mode", "permissive or disabled or enforcing"]),
+        ("tls.test.mode.enable=true", ["tls.server.certPath"]),
         ("metricsExporterType=PROM", ["metricsExporterType", "exporter"]),
         ("storePathCommitLog=/a:/b", ["storePathCommitLog", "one path"]),
         ("storePathCommitLog=/a,/b", ["storePathCommitLog", "one path"]),
