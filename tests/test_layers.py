@@ -31,8 +31,9 @@ LAYERS = {
     "6c": ("consumer", "0a 0b 1 2 3 4 5a"),
     "6a": ("admin", "0a 0b 1 2 3 4 5a"),
     "7d": ("aio", "0a 0b 1 2 3 4 5a 5b 6p 6c 6a"),
-    "7": ("cli spark __main__", "0a 0b 1 2 3 4 5a 5b 6p 6c 6a"),
+    "7": ("spark", "0a 0b 1 2 3 4 5a 5b 6p 6c 6a"),
     "8": ("testing", "0a 0b 1 2 3 4 5a 5b 6p 6c 6a"),
+    "9c": ("cli __main__", "0a 0b 1 2 3 4 5a 5b 6p 6c 6a 8"),
     "9": ("pytest_plugin", "0a 0b 1 2 3 4 5a 5b 6p 6c 6a 8"),
 }
 WITHOUT_INPUT_AND_OUTPUT = ("0a", "1", "2")

@@ -1,4 +1,4 @@
-"""The command line: `rocketmq demo`, `rocketmq broker` and `rocketmq store`.
+"""The command line: `rocketmq demo`, `broker`, `test-broker` and `store`.
 
 Exit codes: 0 done, 1 the command ran and failed, 2 the command line or a setting is not
 acceptable.
@@ -12,6 +12,7 @@ import sys
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.cli.broker_for_tests import add_test_broker, run_test_broker
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     )
 
     _add_broker(commands)
+    add_test_broker(commands)
     _add_store(commands)
     return parser
 
@@ -146,6 +148,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from rocketmq_sdk.cli.store import run_store
 
             return run_store(options)
+        if options.command == "test-broker":
+            return run_test_broker(options)
         from rocketmq_sdk.cli.broker import run_broker
 
         return run_broker(options)

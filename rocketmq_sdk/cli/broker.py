@@ -29,7 +29,7 @@ _EVERYWHERE: Final = "0.0.0.0"
 _THIS_MACHINE: Final = "127.0.0.1"
 
 
-def _properties(options: argparse.Namespace) -> str:
+def properties_of(options: argparse.Namespace) -> str:
     """The properties file followed by the single settings.
 
     Settings win because they come last.
@@ -111,7 +111,7 @@ async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
 
 def run_broker(options: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; 0 after a clean end."""
-    config, warnings = BrokerConfig.from_properties(_properties(options))
+    config, warnings = BrokerConfig.from_properties(properties_of(options))
     for warning in warnings:
         print(f"rocketmq: warning: {warning}", file=sys.stderr)
     trio.run(_serve, options, config)

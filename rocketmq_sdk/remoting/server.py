@@ -67,7 +67,8 @@ class RemotingServer:
     ) -> None:
         self.channels: dict[int, Channel] = {}
         self._handler = handler
-        self._limits = limits or ChannelLimits()
+        self.limits = limits or ChannelLimits()
+        """Those of channels that are opened from now on."""
         self._on_open = on_open
         self._on_close = on_close
         self._tls = (lambda: tls) if isinstance(tls, ssl.SSLContext) else tls
@@ -157,7 +158,7 @@ class RemotingServer:
             channel = StreamChannel(
                 stream,
                 self._handler,
-                limits=self._limits,
+                limits=self.limits,
                 remote_address=addresses.remote_address,
                 local_address=addresses.local_address,
                 remote_host_packed=addresses.remote_host_packed,
@@ -210,7 +211,7 @@ class RemotingServer:
             client_handler,
             nursery,
             limits=limits,
-            server_limits=self._limits,
+            server_limits=self.limits,
             server_address=address,
             on_open=self._opened,
             through_codec=through_codec,

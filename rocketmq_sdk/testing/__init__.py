@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from rocketmq_sdk.testing.recording import Recording, Seen
     from rocketmq_sdk.testing.request_faults import RequestFault, RequestFaults
     from rocketmq_sdk.testing.snapshots import Snapshot
+    from rocketmq_sdk.testing.threads import AsyncioBroker, BlockingBroker, BrokerThread
 
 _HOMES: Final = {
+    "AsyncioBroker": "threads",
+    "BlockingBroker": "threads",
+    "BrokerThread": "threads",
     "Cut": "network",
     "UnhitFaultError": "failures",
     "FaultyFileSystem": "faulty_files",
@@ -43,6 +47,9 @@ _HOMES: Final = {
 }
 
 __all__ = [
+    "AsyncioBroker",
+    "BlockingBroker",
+    "BrokerThread",
     "Cut",
     "ExpectationError",
     "FaultyFileSystem",

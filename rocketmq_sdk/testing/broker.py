@@ -63,10 +63,10 @@ class TestBroker(RunsOnce):
 
     `path`, `listen`, `namesrv_listen` and the settings are those of `EmbeddedBroker`.
     `files` is a `FaultyFileSystem`, for power cuts and disks that forget. With `strict`
-    an error of a listener in this process fails the test. `version` is a release of
-    Apache's, such as "4.9.8": later requests are then refused as that release refuses
-    them. Leaving the block raises `UnhitFaultError` for a fault that met nothing, and
-    `ListenerRaisedError` when it is strict, unless the block ends with another error.
+    an error of a listener in this process fails the test. A `patient` broker closes no
+    connection because it is silent, however its clock jumps. Leaving the block raises
+    `UnhitFaultError` for a fault that met nothing, and `ListenerRaisedError` when it is
+    strict, unless the block ends with another error.
     """
 
     __test__ = False
@@ -83,6 +83,7 @@ class TestBroker(RunsOnce):
         config: BrokerConfig | None = None,
         clock: Clock | None = None,
         network: Network | None = None,
+        patient: bool = False,
         **settings: Any,
     ) -> None:
         on_disk = path is not None and str(path) != MEMORY
@@ -114,6 +115,7 @@ class TestBroker(RunsOnce):
         self._nursery: trio.Nursery | None = None
         self._serving: trio.Nursery | None = None
         self._on_network = False
+        self._patient = patient
         self._outgoing: MemoryChannelSource | None = None
         self._listeners: list[MemoryListener] = []
         self._scope = trio.CancelScope()
@@ -391,6 +393,7 @@ class TestBroker(RunsOnce):
             namesrv_listen=self._tcp_namesrv or self._namesrv_listen,
             clock=self.clock,
             outgoing=self._outgoing,
+            patient=self._patient,
             connect=None if self._outgoing is None else self._connect_for_log,
             **self._options,
         )

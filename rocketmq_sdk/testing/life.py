@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
+
+import attrs
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 
@@ -30,21 +33,34 @@ class BrokerLife(EmbeddedBroker):
         *,
         outgoing: ChannelSource | None = None,
         connect: Callable[[str], Any] | None = None,
+        patient: bool = False,
         **options: Any,
     ) -> None:
-        """`outgoing` and `connect` replace TCP for what the broker itself asks."""
+        """`outgoing` and `connect` replace TCP for what the broker itself asks.
+
+        A `patient` broker closes no connection because it is silent.
+        """
         super().__init__(path, **options)
         self.killed = False
         self._given_files = files
         self._put_in_front = front
         self._out = outgoing
         self._connect_to = connect
+        self._patient = patient
 
     def _files(self) -> FileSystem:
         return super()._files() if self._given_files is None else self._given_files
 
     def _front(self, handler: Dispatcher) -> Handler:
         return self._put_in_front(self, handler)
+
+    def _make_servers(self) -> None:
+        super()._make_servers()
+        if self._patient:
+            for server in (self.server, self.vip_server, self.namesrv_server):
+                server.limits = attrs.evolve(
+                    server.limits, idle_timeout=math.inf, stall_timeout=math.inf
+                )
 
     def _outgoing(self) -> ChannelSource:
         return super()._outgoing() if self._out is None else self._out

@@ -1,0 +1,1 @@
+"""A control endpoint over HTTP: test brokers for tests in any language."""

@@ -1,0 +1,159 @@
+"""The control endpoint: from requests over HTTP to operations; their description."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, unquote
+
+from rocketmq_sdk.testing.control.http_server import HttpError, HttpRequest
+from rocketmq_sdk.testing.control.operations import Field, Operations, Row
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_sdk.testing.broker import TestBroker
+
+DESCRIPTION: Final = "/openapi.json"
+_NAMES: Final[dict[type, str]] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    dict: "object",
+    list: "array",
+}
+
+
+class Endpoint:
+    """Answers the requests of the control endpoint."""
+
+    def __init__(self, broker: TestBroker, advance: Callable[[float], None] | None = None) -> None:
+        """`advance` moves the broker's clock; None where it cannot be moved."""
+        self.rows = Operations(broker, advance).rows()
+
+    async def answer(self, request: HttpRequest) -> object:
+        """Do what a request asks for. Raises `HttpError`, and as the operation does."""
+        if request.path == DESCRIPTION and request.method == "GET":
+            return self.describe()
+        allowed: list[str] = []
+        for row in self.rows:
+            in_path = _matched(row.path, request.path)
+            if in_path is None:
+                continue
+            if row.method == request.method:
+                return await row.serve(_arguments(row, request, in_path))
+            allowed.append(row.method)
+        if allowed:
+            raise HttpError(
+                HTTPStatus.METHOD_NOT_ALLOWED,
+                f"{request.path} takes {', '.join(allowed)}",
+                allow=", ".join(allowed),
+            )
+        raise HttpError(HTTPStatus.NOT_FOUND, f"there is no {request.path}; see {DESCRIPTION}")
+
+    def describe(self) -> dict[str, object]:
+        """The description of all operations, in the form of OpenAPI 3.1."""
+        paths: dict[str, dict[str, object]] = {}
+        for row in self.rows:
+            paths.setdefault(row.path, {})[row.method.lower()] = _operation(row)
+        return {
+            "openapi": "3.1.0",
+            "info": {
+                "title": "RocketMQ test broker",
+                "version": "1",
+                "description": "Controls a broker for tests: faults, waits, seeds, lives, clock. "
+                "Errors have a member `error`; 409 says that something expected did not happen.",
+            },
+            "paths": paths,
+        }
+
+
+def _matched(template: str, path: str) -> dict[str, str] | None:
+    """The parts of a path that a template names; None if it is another path."""
+    wanted, given = template.split("/"), path.split("/")
+    if len(wanted) != len(given):
+        return None
+    found: dict[str, str] = {}
+    for part, text in zip(wanted, given, strict=True):
+        if part.startswith("{") and text:
+            found[part[1:-1]] = unquote(text)
+        elif part != text:
+            return None
+    return found
+
+
+def _arguments(row: Row, request: HttpRequest, in_path: dict[str, str]) -> dict[str, Any]:
+    """The arguments of an operation, checked. Raises `HttpError`."""
+    body = request.json()
+    if request.method == "GET":
+        body = dict(parse_qsl(request.query))
+    given = {**body, **in_path}
+    known = {field.name: field for field in row.fields}
+    for name, value in given.items():
+        field = known.get(name)
+        if field is None:
+            there = ", ".join(known) or "none"
+            raise _bad(f"{row.path} has no argument {name!r}; there are: {there}")
+        if not _fits(field, value):
+            raise _bad(f"{name} is {value!r}; it is {field.text}")
+    for field in row.fields:
+        if field.required and field.name not in given:
+            raise _bad(f"{field.name} is missing: {field.text}")
+    return given
+
+
+def _bad(text: str) -> HttpError:
+    return HttpError(HTTPStatus.BAD_REQUEST, text)
+
+
+def _fits(field: Field, value: object) -> bool:
+    kinds = field.kind if isinstance(field.kind, tuple) else (field.kind,)
+    if isinstance(value, bool):
+        return bool in kinds
+    return isinstance(value, kinds)
+
+
+def _operation(row: Row) -> dict[str, object]:
+    in_path = {part[1:-1] for part in row.path.split("/") if part.startswith("{")}
+    elsewhere = [field for field in row.fields if field.name not in in_path]
+    described: dict[str, object] = {
+        "summary": row.text,
+        "responses": {
+            "200": {"description": "done", "content": {"application/json": {}}},
+            "400": {"description": "an argument is not acceptable"},
+            "409": {"description": "something expected did not happen, or cannot be done now"},
+        },
+    }
+    query = elsewhere if row.method == "GET" else []
+    described["parameters"] = [
+        {
+            "name": field.name,
+            "in": "path" if field.name in in_path else "query",
+            "required": field.name in in_path,
+            "description": field.text,
+            "schema": {"type": "string"},
+        }
+        for field in row.fields
+        if field.name in in_path or field in query
+    ]
+    if elsewhere and row.method != "GET":
+        schema = {
+            "type": "object",
+            "additionalProperties": False,
+            "required": [field.name for field in elsewhere if field.required],
+            "properties": {
+                field.name: {"type": _types(field), "description": field.text}
+                for field in elsewhere
+            },
+        }
+        described["requestBody"] = {
+            "required": any(field.required for field in elsewhere),
+            "content": {"application/json": {"schema": schema}},
+        }
+    return described
+
+
+def _types(field: Field) -> list[str]:
+    kinds = field.kind if isinstance(field.kind, tuple) else (field.kind,)
+    return [_NAMES[kind] for kind in kinds]

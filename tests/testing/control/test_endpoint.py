@@ -1,0 +1,249 @@
+"""The control endpoint: what it does, what it refuses, how it describes itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import trio
+
+from rocketmq_sdk import Message, Producer
+from rocketmq_sdk.errors import BrokerError, ConfigurationError
+from rocketmq_sdk.testing import TestBroker
+from rocketmq_sdk.testing.control.endpoint import Endpoint
+from rocketmq_sdk.testing.control.http_server import BODY_MAX, HEAD_MAX, check_address
+from support.control_client import open_control
+
+pytestmark = pytest.mark.real_time
+
+
+async def send(broker: TestBroker, *bodies: str) -> None:
+    async with Producer("shop", namesrv=broker, retry_times=0) as producer:
+        for body in bodies:
+            await producer.send(Message("orders", body.encode(), tags="new", keys=["42"]))
+
+
+async def test_a_broker_is_seeded_watched_and_waited_for() -> None:
+    async with TestBroker() as broker, open_control(broker) as control:
+        seed = {"topics": {"orders": 2}, "messages": {"orders": ["0"]}, "groups": ["billing"]}
+        assert await control.done("POST", "/v1/seed", seed) == {}
+        await send(broker, "1")
+        wait = {"for": "stored", "topic": "orders", "count": 2}
+        found = await control.done("POST", "/v1/wait", wait)
+        assert [message["body"] for message in found["messages"]] == ["0", "1"]
+        (_, message) = await control.done("GET", "/v1/topics/orders/messages")
+        assert (message["tags"], message["keys"], message["bodyBase64"]) == ("new", ["42"], "MQ==")
+        topics = await control.done("GET", "/v1/topics")
+        assert topics["orders"]["messages"] == 2
+        (request,) = await control.done("GET", "/v1/requests?code=send&topic=orders")
+        assert (request["name"], request["answer"], request["groups"]) == (
+            "SEND_MESSAGE_V2",
+            0,
+            ["shop"],
+        )
+        assert await control.done("GET", "/v1/requests?code=310&client=nobody") == []
+        assert "'orders' holds 2" in (await control.done("GET", "/v1/report"))["report"]
+        assert await control.done("GET", "/v1/groups") == {}
+        assert await control.done("GET", "/v1/groups/billing/dead-letters") == []
+        assert await control.done("POST", "/v1/wait", {"for": "settled"}) == {}
+        await control.done("POST", "/v1/wait", {"for": "lag", "group": "billing", "topic": "x"})
+
+
+async def test_a_wait_that_fails_says_what_was_seen() -> None:
+    async with TestBroker() as broker, open_control(broker) as control:
+        for wait, text in (
+            ({"for": "stored", "topic": "orders"}, "no topic 'orders'"),
+            ({"for": "group", "group": "billing"}, "no members"),
+            ({"for": "dead_letter", "group": "billing"}, "there are 0"),
+            (
+                {"for": "committed", "group": "g", "topic": "orders", "offsets": {"0": 1}},
+                "offsets are {}",
+            ),
+        ):
+            status, found = await control.ask("POST", "/v1/wait", {**wait, "within": 0.01})
+            assert (status, found["kind"]) == (409, "WaitTimeoutError")
+            assert text in found["error"]
+
+
+async def test_faults_are_declared_counted_and_lifted() -> None:
+    async with TestBroker() as broker, open_control(broker) as control:
+        fault = {"code": "send", "topic": "orders", "times": 1, "action": "error", "error": 16}
+        number = (await control.done("POST", "/v1/faults", fault))["id"]
+        with pytest.raises(BrokerError):
+            await send(broker, "1")
+        await send(broker, "2")
+        assert (await control.done("GET", f"/v1/faults/{number}"))["hits"] == 1
+        await control.done("POST", "/v1/wait", {"for": "hit", "fault": number})
+        await control.done("POST", "/v1/check")
+        await control.done("POST", "/v1/faults", fault | {"topic": "oders"})
+        status, found = await control.ask("POST", "/v1/check")
+        assert status == 409
+        assert "oders" in found["error"]
+        assert await control.done("GET", "/v1/faults") == []
+        for action in (
+            {"action": "refuse"},
+            {"action": "delay", "seconds": 1, "served": True},
+            {"action": "drop_request"},
+            {"action": "drop_answer"},
+            {"action": "close_connection"},
+            {"action": "out_of_order"},
+            {"action": "full_disk"},
+            {"action": "slow_disk", "seconds": 0.1},
+            {"action": "unreadable_disk", "path": "index/*"},
+        ):
+            number = (await control.done("POST", "/v1/faults", {"code": "send", **action}))["id"]
+            await control.done("DELETE", f"/v1/faults/{number}")
+        assert len(await control.done("GET", "/v1/faults")) == 9
+        await control.done("DELETE", "/v1/faults")
+        assert await control.done("GET", "/v1/faults") == []
+        await send(broker, "3")
+
+
+async def test_lives_and_states() -> None:
+    async with TestBroker() as broker, open_control(broker) as control:
+        await send(broker, "1")
+        kept = await control.done("POST", "/v1/snapshots")
+        assert kept["size"] > 0
+        for name, running in (
+            ("stop", False),
+            ("start", True),
+            ("kill", False),
+            ("restart", True),
+        ):
+            assert (await control.done("POST", f"/v1/broker/{name}"))["running"] is running
+        assert len(broker.sent("orders")) == 1
+        began = await control.done("POST", "/v1/broker/reset")
+        assert began["takingMessages"] is True
+        assert broker.sent("orders") == []
+        await control.done("POST", f"/v1/snapshots/{kept['id']}/restore")
+        assert len(broker.sent("orders")) == 1
+        await control.done("POST", "/v1/broker/stop")
+        status, found = await control.ask("GET", "/v1/topics")
+        assert (status, found["kind"]) == (409, "ClosedError")
+        assert (await control.done("GET", "/v1/broker"))["running"] is False
+
+
+async def test_a_clock_that_moves() -> None:
+    moved: list[float] = []
+    async with TestBroker() as broker, open_control(broker, advance=moved.append) as control:
+        assert (await control.done("GET", "/v1/clock"))["virtual"] is True
+        await control.done("POST", "/v1/clock", {"advance": 1800})
+        assert moved == [1800]
+        assert (await control.ask("POST", "/v1/clock", {"advance": -1}))[0] == 400
+    async with TestBroker() as broker, open_control(broker) as control:
+        status, found = await control.ask("POST", "/v1/clock", {"advance": 1})
+        assert (status, "--virtual-clock" in found["error"]) == (409, True)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "text"),
+    [
+        ("GET", "/", None, 404, "/openapi.json"),
+        ("GET", "/v1/topics//messages", None, 404, "there is no"),
+        ("PUT", "/v1/broker", None, 405, "takes GET"),
+        ("POST", "/v1/wait", {"for": "rain"}, 400, "nothing is called 'rain'"),
+        ("POST", "/v1/wait", {}, 400, "for is missing"),
+        ("POST", "/v1/wait", {"for": "stored"}, 400, "topic is missing"),
+        ("POST", "/v1/wait", {"for": "stored", "topik": "x"}, 400, "no argument 'topik'"),
+        ("POST", "/v1/wait", {"for": "stored", "topic": 1}, 400, "topic is 1"),
+        ("POST", "/v1/wait", {"for": "stored", "topic": "x", "count": True}, 400, "count is True"),
+        ("POST", "/v1/wait", [1], 400, "no JSON object"),
+        ("POST", "/v1/faults", {"action": "burn"}, 400, "no action 'burn'"),
+        ("POST", "/v1/faults", {"action": "refuse", "code": "snd"}, 400, "no request 'snd'"),
+        ("POST", "/v1/faults", {"action": "delay"}, 400, "seconds is missing"),
+        ("DELETE", "/v1/faults/7", None, 400, "no fault 7"),
+        ("POST", "/v1/snapshots/x/restore", None, 400, "no snapshot x"),
+        ("POST", "/v1/seed", {"messages": {"orders": [{"body": "x", "y": 1}]}}, 400, "member 'y'"),
+        ("GET", "/v1/requests?code=snd", None, 400, "no request 'snd'"),
+    ],
+)
+async def test_bad_requests_are_answered_and_the_connection_goes_on(
+    method: str, path: str, body: Any, status: int, text: str
+) -> None:
+    async with TestBroker() as broker, open_control(broker) as control:
+        found = await control.ask(method, path, body)
+        assert found[0] == status
+        assert text in found[1]["error"]
+        assert (await control.done("GET", "/v1/broker"))["running"] is True
+
+
+async def test_bodies_have_limits_and_a_form() -> None:
+    async with TestBroker() as broker:
+        async with open_control(broker) as control:
+            status, found = await control.ask("POST", "/v1/wait", raw=b"{")
+            assert (status, "no JSON" in found["error"]) == (400, True)
+            status, found = await control.ask("POST", "/v1/wait", raw=b"[" * 100_000)
+            assert status == 400
+            status, _ = await control.ask("POST", "/v1/wait", raw=b"a=1", content_type="text/plain")
+            assert status == 415
+        async with open_control(broker) as control:
+            status, _ = await control.ask("POST", "/v1/wait", raw=bytes(BODY_MAX + 1))
+            assert status == 413
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "http://example.com"}, 403),
+        ({"host": "rebound.example.com:80"}, 403),
+        ({"host": "localhost"}, 200),
+        ({"host": "[::1]:7"}, 200),
+    ],
+)
+async def test_pages_in_browsers_are_refused(headers: dict[str, str], status: int) -> None:
+    async with TestBroker() as broker, open_control(broker) as control:
+        assert (await control.ask("GET", "/v1/broker", **headers))[0] == status
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x00",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * HEAD_MAX,
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"POST /v1/wait HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n",
+        b"",
+    ],
+)
+async def test_what_is_no_http_ends_its_connection_only(data: bytes) -> None:
+    async with TestBroker() as broker, open_control(broker) as control:
+        async with await trio.open_tcp_stream("127.0.0.1", control.port) as stream:
+            await stream.send_all(data)
+            await stream.send_eof()
+            with trio.fail_after(20):
+                answer = b"".join([part async for part in stream])
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 4")
+        await control.done("GET", "/v1/broker")
+
+
+async def test_too_many_connections_are_closed_at_once() -> None:
+    async with TestBroker() as broker, open_control(broker) as control:
+        streams = [await trio.open_tcp_stream("127.0.0.1", control.port) for _ in range(64)]
+        with trio.fail_after(20):
+            assert await streams[-1].receive_some() == b""
+        for stream in streams:
+            await stream.aclose()
+        await control.done("GET", "/v1/broker")
+
+
+async def test_it_describes_each_operation() -> None:
+    async with TestBroker() as broker, open_control(broker) as control:
+        described = await control.done("GET", "/openapi.json")
+        json.dumps(described)
+        assert described["openapi"].startswith("3.1")
+        rows = Endpoint(broker).rows
+        assert sum(len(methods) for methods in described["paths"].values()) == len(rows)
+        for path, methods in described["paths"].items():
+            for operation in methods.values():
+                assert operation["summary"]
+                named = {part["name"] for part in operation["parameters"] if part["in"] == "path"}
+                assert named == set(re.findall(r"\{(\w+)\}", path))
+
+
+def test_others_reach_it_only_when_that_is_wanted() -> None:
+    assert check_address("127.0.0.1:0", open_to_all=False) == ("127.0.0.1", 0)
+    with pytest.raises(ConfigurationError, match="--control-open"):
+        check_address("0.0.0.0:8000", open_to_all=False)
+    assert check_address("0.0.0.0:8000", open_to_all=True) == ("0.0.0.0", 8000)
