@@ -15,6 +15,7 @@ from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.testing.broker import TestBroker
 from rocketmq_sdk.transport.tcp import open_tcp_listeners
 
@@ -71,7 +72,7 @@ async def _serve(options: ProcessOptions, clock: MockClock | None) -> None:
                 config=options.config,
                 **settings,
             ) as broker,
-            trio.open_nursery() as nursery,
+            open_quiet_nursery() as nursery,
         ):
             if options.seed is not None:
                 await broker.seed(options.seed)
