@@ -58,7 +58,7 @@ ROOMS = {
         ["config", "detector"],
         ["outgoing", "targets"],
         ["handle", "message_type"],
-        ["hooks", "timekeeper", "trace", "under_way", "waiting_room"],
+        ["hooks", "outbox", "outcome", "timekeeper", "trace", "under_way", "waiting_room"],
         ["accumulator", "health", "send"],
         ["engine"],
         ["producer"],

@@ -34,34 +34,30 @@ from rocketmq_sdk.errors import (
     broker_error,
 )
 from rocketmq_sdk.model.enums import SendStatus
-from rocketmq_sdk.model.queue import MessageQueue
-from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.fault_strategy import UNANSWERED
+from rocketmq_sdk.producer.outbox import SHARE, Outbox
+from rocketmq_sdk.producer.outcome import final_error, log_retry, send_result, used_up
 from rocketmq_sdk.producer.timekeeper import Timekeeper
 from rocketmq_sdk.producer.waiting_room import WaitingRoom
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.send import SendMessageResponseHeader
+from rocketmq_sdk.protocol.flags import HeaderEncoding
 
 if TYPE_CHECKING:
     from rocketmq_sdk.client.runtime import Client
+    from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy
     from rocketmq_sdk.producer.handle import SendHandle
     from rocketmq_sdk.producer.targets import Target, TopicTargets
     from rocketmq_sdk.producer.under_way import UnderWay
-    from rocketmq_sdk.remoting.channel import PendingCall
+    from rocketmq_sdk.remoting.channel import Channel, PendingCall
 
 logger = logging.getLogger("rocketmq_sdk.producer")
 _SEND_OK: Final = SendStatus.SEND_OK
 _BATCH: Final = 320
+_PLAIN: Final = 310
 ONEWAY_HIGH_WATER: Final = 4 * 1024 * 1024
 _GO_AWAY: Final = ResponseCode.GO_AWAY
-SHARE: Final = 0.5
-"""The share of the remaining time that an attempt may take.
-
-While there is another broker. So a broker that does not answer does not use up the time
-of a message.
-"""
 LEAST_SILENCE: Final = 0.25
 """Seconds without an answer that tell something of a broker.
 
@@ -89,6 +85,18 @@ class SendLoop:
         self._limit = config.send_timeout_per_attempt
         self._first_attempts = 1 + config.retry_times
         self._persistent = config.retry_until_deadline
+        self._gathers = (
+            not client.remoting.interceptors
+            and client.config.header_encoding is HeaderEncoding.JSON
+        )
+        self._outbox = Outbox(
+            self._free_channel,
+            now_ms=client.clock.now_ms,
+            answered=self._answered_together,
+            go_alone=self._choose,
+            limit=self._limit,
+        )
+        nursery.start_soon(self._outbox.run)
         self.timekeeper = Timekeeper(under_way.handles, expired=self._expired, resume=self._resumed)
         self._channel_nowait = client.remoting.channel_nowait
         self._interceptors = client.remoting.interceptors
@@ -128,8 +136,27 @@ class SendLoop:
             self.timekeeper.watch(handle.deadline)
         if not topic.current() or self._routes.is_waiting(topic.topic):
             self._routes.enter(topic.topic, handle)
+        elif (
+            self._gathers
+            and self._under_way.count > 1
+            and handle.code == _PLAIN
+            and not handle.sys_flag
+            and not handle.message.flag
+            and handle.queue is None
+            and handle.selector is None
+            and not self._strategy.active
+        ):
+            self._outbox.put(handle)
         else:
+            if self._outbox.handles:
+                self._outbox.empty()
             self._choose(handle)
+
+    def _free_channel(self, address: str) -> Channel | None:
+        """The open connection to a broker, unless others wait for one."""
+        if self._connections.is_waiting(address):
+            return None
+        return self._channel_nowait(address)
 
     def _routed(self, handle: SendHandle) -> None:
         handle.started = 0.0
@@ -236,6 +263,8 @@ class SendLoop:
         Waits for a route, a connection, and room in the connection's queue.
         """
         topic = handle.topic
+        if self._outbox.handles:
+            self._outbox.empty()
         if not topic.current():
             await self.find_route(topic.topic)
             if not topic.current():
@@ -325,6 +354,11 @@ class SendLoop:
                 return
         self._answered(handle, call)
 
+    def _answered_together(self, call: PendingCall) -> None:
+        """An attempt that left with others is over."""
+        handle: SendHandle = call.tag  # type: ignore[assignment]
+        self._answered(handle, call)
+
     def _answered(self, handle: SendHandle, call: PendingCall) -> None:
         """An attempt is over. Runs in the reader of the channel."""
         if handle.done:
@@ -359,7 +393,7 @@ class SendLoop:
             )
             return
         try:
-            result = _send_result(handle, target, response, status)
+            result = send_result(handle, target, response, status)
         except (FieldError, ValueError) as error:
             # The broker says that it has stored the message, only not where.
             failure = FieldError(f"the broker's answer cannot be read: {error}")
@@ -398,7 +432,7 @@ class SendLoop:
             self.finish(handle, handle.stored, error)
             return
         if logger.isEnabledFor(logging.INFO):
-            _log_retry(handle, failed, error)
+            log_retry(handle, failed, error)
         handle.error = error
         if trio.current_time() >= handle.deadline:
             self._expired(handle)
@@ -445,7 +479,7 @@ class SendLoop:
         if handle.call is not None:
             handle.unknown = True
             handle.call.forget()
-        error = SendTimeout(_used_up(handle), outcome_unknown=handle.unknown)
+        error = SendTimeout(used_up(handle), outcome_unknown=handle.unknown)
         error.__cause__ = handle.error
         self.finish(handle, handle.stored, error)
 
@@ -500,92 +534,3 @@ def no_queue(topic: TopicTargets) -> RouteError:
         f"topic {topic.topic!r} has no queue that can be written to, or no broker of it has a "
         "master"
     )
-
-
-def _log_retry(handle: SendHandle, failed: Target, error: RocketMQError) -> None:
-    logger.info(
-        "an attempt to send %s to %r failed at %s, the next one follows: %s",
-        handle.message_id,
-        failed.queue,
-        failed.address,
-        error,
-        exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
-    )
-
-
-def _used_up(handle: SendHandle) -> str:
-    """What became of a message whose time is up."""
-    outcome = "it may be stored all the same" if handle.unknown else "it is not stored"
-    first, *others = handle.message_id.split(",")
-    what = (
-        f"the batch of {1 + len(others)} messages that begins with {first}"
-        if others
-        else f"the message {first}"
-    )
-    return f"{what} to topic {handle.topic.topic!r} used up its time; {outcome}"
-
-
-def _send_result(
-    handle: SendHandle, target: Target, response: Command, status: SendStatus
-) -> SendResult:
-    """What a broker says of a message that it has stored.
-
-    Raises `FieldError` when it says it badly.
-    """
-    fields = response.ext_fields
-    queue_id = fields.get("queueId")
-    offset = fields.get("queueOffset", "")
-    if (
-        queue_id is None
-        or not offset.isdecimal()
-        or "msgId" not in fields
-        or not queue_id.isdecimal()
-    ):
-        header = SendMessageResponseHeader.from_ext(fields)
-        queue_id, offset = str(header.queue_id), str(header.queue_offset)
-    queue = (
-        target.queue
-        if queue_id == target.queue_id_text
-        else MessageQueue(target.queue.topic, target.broker_name, int(queue_id))
-    )
-    return SendResult(
-        status,
-        fields.get("batchUniqId", handle.message_id)
-        if handle.code == _BATCH
-        else handle.message_id,
-        fields["msgId"],
-        queue,
-        int(offset),
-        fields.get("transactionId"),
-        fields.get("recallHandle"),
-        fields.get("MSG_REGION", "DefaultRegion"),
-        fields.get("TRACE_ON") != "false",
-    )
-
-
-def final_error(error: RocketMQError, *, unknown: bool) -> RocketMQError:
-    """The error that a message ends with.
-
-    Its `outcome_unknown` speaks for all attempts, and the object belongs to this
-    message alone.
-
-    Messages that waited for the same route or connection have failed by one object;
-    each gets a copy of it.
-    """
-    if isinstance(error, RequestTimeoutError):
-        final: RocketMQError = SendTimeout(
-            str(error), address=error.address, outcome_unknown=unknown
-        )
-    elif isinstance(error, ConnectError):
-        final = ConnectError(str(error), address=error.address, outcome_unknown=unknown)
-    else:
-        kind = type(error)
-        # Not `copy.copy`: that runs `__init__` with the finished text, and an error is
-        # made from its parts.
-        final = kind.__new__(kind, *error.args)
-        final.__dict__.update(error.__dict__)
-        final.outcome_unknown = unknown or error.outcome_unknown
-        final.__cause__ = error.__cause__
-        return final
-    final.__cause__ = error
-    return final

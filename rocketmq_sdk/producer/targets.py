@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ConfigurationError, RouteError
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.producer.queue_selector import QueueIndex
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.frame_template import FrameTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,13 +32,15 @@ _FRESH: Final = -1
 class Target:
     """One queue to send to. `address` is that of the broker's master."""
 
-    __slots__ = ("address", "broker_name", "queue", "queue_id_text")
+    __slots__ = ("address", "broker_name", "form", "queue", "queue_id_text")
 
     def __init__(self, queue: MessageQueue, address: str) -> None:
         self.queue = queue
         self.broker_name = queue.broker_name
         self.queue_id_text = str(queue.queue_id)
         self.address = address
+        self.form = ""
+        """The header of a request to it, once `TopicTargets.form_of` was asked."""
 
 
 # Building the ext fields of a request anew costs more than copying those that all
@@ -181,6 +186,15 @@ class TopicTargets:
             self.queues, self.index, last_broker=last_broker, retry=last_broker is not None, now=now
         )
         return self._by_queue[queue]
+
+    def form_of(self, target: Target) -> str:
+        """The header of a plain request to a target, for `%` with time, properties and
+        opaque; properties as they stand between the quotes of JSON.
+        """
+        fields = {**self.template, "e": target.queue_id_text, "n": target.broker_name}
+        sample = Command(RequestCode.SEND_MESSAGE_V2, ext_fields=fields)
+        target.form = FrameTemplate(sample, ("g", "i")).form
+        return target.form
 
     def only_broker(self, broker_name: str) -> bool:
         """Whether nobody but this broker has queues of the topic."""

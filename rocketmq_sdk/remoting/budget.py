@@ -22,6 +22,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.codes import ResponseCode
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.flags import FLAG_ONEWAY
 from rocketmq_sdk.remoting.heap import return_memory
 
 if TYPE_CHECKING:
@@ -166,6 +169,22 @@ class MemoryBudget:
             return False
         load = self._loads.get(channel, 0)
         return load > ALWAYS_FAIR and load > self.limit // 2 // len(self._heavy)
+
+    def refusal(self, channel: Channel, load: int, request: Command) -> Command | None:
+        """The refusal of a request of a greedy connection while memory is scarce.
+
+        `load` is what the connection holds.
+        """
+        if not (self.scarce and self.is_greedy(channel)):
+            return None
+        self.refused += 1
+        if request.flag & FLAG_ONEWAY:
+            logger.warning("dropping %r of %s: memory is scarce", request, channel.remote_address)
+        return Command.response(
+            ResponseCode.SYSTEM_BUSY,
+            remark=f"[OVERLOAD]this connection holds {load} bytes of the {self.limit} that "
+            "all connections may hold, start flow control for a while",
+        )
 
     async def wait_for_room(self, channel: Channel) -> None:
         """Wait while a connection is greedy, for `PAUSE` seconds at most."""

@@ -64,6 +64,11 @@ class CallTable:
                 f"{len(self.slots)} requests to {self._address} wait for answers, the limit"
             )
 
+    @property
+    def has_room(self) -> bool:
+        """Whether one more call is allowed."""
+        return len(self.slots) < self._limit
+
     def next_opaque(self) -> int:
         """A number that no request in flight has."""
         slots = self.slots
@@ -77,8 +82,18 @@ class CallTable:
         self, opaque: int, timeout: float, on_done: Callable[[PendingCall], None] | None
     ) -> PendingCall:
         """Wait for the answer with this opaque, for `timeout` seconds from now."""
+        return self.add_at(trio.current_time(), opaque, timeout, on_done)
+
+    def add_at(
+        self,
+        since: float,
+        opaque: int,
+        timeout: float,
+        on_done: Callable[[PendingCall], None] | None,
+    ) -> PendingCall:
+        """`add`, with the moment from which on the timeout counts."""
         slots = self.slots
-        deadline = trio.current_time() + timeout
+        deadline = since + timeout
         call = slots[opaque] = PendingCall(slots, opaque, deadline, timeout, on_done)
         if deadline != math.inf:
             heap = self._heap

@@ -54,6 +54,14 @@ request. The next one is served by its `Handler`, which also serves requests tha
 alone. It leaves no request open.
 """
 
+FormRequest = tuple[str, tuple[str, ...], bytes, float, float, object]
+"""A request of `Channel.submit_forms`.
+
+Form, values, body, the moment from which on its timeout counts, the timeout, and the
+tag of its call. The form gives the JSON header by `form % (*values, opaque)`
+(`FrameTemplate`).
+"""
+
 UNSENT_MAX: Final = 8 * 1024 * 1024
 """Unsent answer bytes above which a peer is overloaded."""
 _channel_ids: Final = count(1)
@@ -314,6 +322,18 @@ class Channel(ABC):
         `submit` returns. What it raises is logged. Raises as `call` does when nothing
         was sent.
         """
+
+    def submit_forms(
+        self,
+        requests: Sequence[FormRequest],  # noqa: ARG002 - for channels that write bytes
+        on_done: Callable[[PendingCall], None],  # noqa: ARG002
+    ) -> Sequence[PendingCall]:
+        """`submit` for several requests whose frames are written from forms.
+
+        They leave with one write. Returns their calls: as many as could be sent, from
+        the first on. The next one is for `submit`, which says what keeps it back.
+        """
+        return ()
 
     @abstractmethod
     def send_oneway(self, command: Command) -> None:

@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import RemoteProtocolError, RocketMQError
 from rocketmq_sdk.lifecycle import bounded_cleanup, raise_unwrapped
-from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.protocol.frame import decode_frame
+from rocketmq_sdk.protocol.frame_template import frame_of
 from rocketmq_sdk.remoting.channel import (
     UNSENT_MAX,
     ChannelLimits,
@@ -41,10 +40,11 @@ from rocketmq_sdk.remoting.dispatch import error_response
 from rocketmq_sdk.transport.tcp import can_send_now, send_now, send_some
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
+    from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.remoting.budget import MemoryBudget
-    from rocketmq_sdk.remoting.channel import Handler
+    from rocketmq_sdk.remoting.channel import FormRequest, Handler
 
 READ_SIZE: Final = 64 * 1024
 READ_SIZE_MAX: Final = 1024 * 1024
@@ -151,6 +151,33 @@ class StreamChannel(CommandChannel):
         # then the first waits for the rest.
         self._transmit(command, alone=not calls.slots and self._arrived < 2)
         return calls.add(opaque, timeout, on_done)
+
+    @trio.lowlevel.enable_ki_protection
+    def submit_forms(
+        self, requests: Sequence[FormRequest], on_done: Callable[[PendingCall], None]
+    ) -> list[PendingCall]:
+        calls, limits, unsent = self._calls, self.limits, self._unsent
+        found: list[PendingCall] = []
+        if self.closed:
+            return found
+        for form, values, body, since, timeout, tag in requests:
+            if unsent > limits.max_unsent_bytes or not calls.has_room:
+                break
+            opaque = calls.next_opaque()
+            frame = frame_of((form % (*values, opaque)).encode(), body)
+            if len(frame) > limits.max_frame:
+                break
+            self._frames.append(frame)
+            unsent += len(frame)
+            call = calls.add_at(since, opaque, timeout, on_done)
+            call.tag = tag
+            found.append(call)
+        self._unsent = unsent
+        if unsent > self._weigh_at:
+            self._weigh()
+        if not self._handling:
+            self._flush()
+        return found
 
     @trio.lowlevel.enable_ki_protection
     def send_oneway(self, command: Command) -> None:
@@ -348,19 +375,6 @@ class StreamChannel(CommandChannel):
             last_read = self._last_read
             await super()._read_first()
 
-    def _refuse_greedy(self, request: Command, budget: MemoryBudget) -> Command | None:
-        """The refusal of a request of a greedy connection while memory is scarce."""
-        if not (budget.scarce and budget.is_greedy(self)):
-            return None
-        budget.refused += 1
-        if request.flag & FLAG_ONEWAY:
-            logger.warning("dropping %r of %s: memory is scarce", request, self.remote_address)
-        return Command.response(
-            ResponseCode.SYSTEM_BUSY,
-            remark=f"[OVERLOAD]this connection holds {self._load} bytes of the {budget.limit} that "
-            "all connections may hold, start flow control for a while",
-        )
-
     async def _brake_now(self) -> None:
         """Let the peer take its answers before more are made."""
         if self._unsent > self._high_water:
@@ -419,7 +433,7 @@ class StreamChannel(CommandChannel):
         budget, overdue = self._budget, self._overdue
         response = overdue(command, waited, behind) if waited and overdue is not None else None
         if response is None and budget is not None and budget.tight:
-            response = self._refuse_greedy(command, budget)
+            response = budget.refusal(self, self._load, command)
         if response is None:
             response = self._serve(command)
         elif command.flag & FLAG_ONEWAY:

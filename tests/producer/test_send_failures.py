@@ -24,7 +24,7 @@ from rocketmq_sdk.errors import (
     broker_error,
 )
 from rocketmq_sdk.model.enums import SendStatus
-from rocketmq_sdk.producer.send import final_error
+from rocketmq_sdk.producer.outcome import final_error
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.remoting.stream import StreamChannel
 from support.peers import SILENT, open_cluster

@@ -1,0 +1,159 @@
+"""Plain messages that were handed over in one tick of the loop leave together.
+
+One sweep gives them their queues, writes their frames from forms, one for each queue,
+and hands them to their connections with one write. What is special about a message is
+the matter of the send loop: whoever is aimed at a queue, is not the first attempt, or
+has nobody to go to goes its own way.
+"""
+
+from __future__ import annotations
+
+from json.encoder import encode_basestring
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from rocketmq_sdk.protocol.text import valid_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_sdk.producer.handle import SendHandle
+    from rocketmq_sdk.remoting.channel import Channel, FormRequest, PendingCall
+
+SHARE: Final = 0.5
+"""The share of the remaining time that an attempt may take.
+
+While there is another broker. So a broker that does not answer does not use up the time
+of a message.
+"""
+_ID_AT: Final = len("UNIQ_KEY\x01")
+_REMEMBERED: Final = 1024
+
+
+class _Escaped(dict[str, str]):
+    """Texts as they stand between the quotes of JSON; most messages have the same."""
+
+    __slots__ = ()
+
+    def __missing__(self, text: str) -> str:
+        if len(self) >= _REMEMBERED:
+            self.clear()
+        escaped = self[text] = encode_basestring(valid_text(text))[1:-1]
+        return escaped
+
+
+class Outbox:
+    """Gathers messages, first attempts without an aim, until the next tick.
+
+    `channel_of` gives the open connection of an address to which nobody waits,
+    `answered` is called with each call that is over, its tag is the message, and
+    `go_alone` takes a message that cannot leave from here.
+    """
+
+    __slots__ = (
+        "_answered",
+        "_channel_of",
+        "_escaped",
+        "_go_alone",
+        "_limit",
+        "_now_ms",
+        "_task",
+        "handles",
+    )
+
+    def __init__(
+        self,
+        channel_of: Callable[[str], Channel | None],
+        *,
+        now_ms: Callable[[], int],
+        answered: Callable[[PendingCall], None],
+        go_alone: Callable[[SendHandle], None],
+        limit: float | None,
+    ) -> None:
+        self._channel_of = channel_of
+        self._now_ms = now_ms
+        self._answered = answered
+        self._go_alone = go_alone
+        self._limit = limit
+        self._escaped = _Escaped()
+        self._task: trio.lowlevel.Task | None = None
+        self.handles: list[SendHandle] = []
+        """What leaves with the next tick."""
+
+    def put(self, handle: SendHandle) -> None:
+        """Let a message leave with the next tick, behind those that wait."""
+        self.handles.append(handle)
+        task = self._task
+        if task is not None:
+            self._task = None
+            trio.lowlevel.reschedule(task)
+
+    @trio.lowlevel.enable_ki_protection
+    async def run(self) -> None:
+        """Empty the box at each tick until cancelled."""
+        while True:
+            if not self.handles:
+                self._task = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
+            self.empty()
+
+    def _stop_waiting(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def empty(self) -> None:
+        """Let all messages leave now.
+
+        Their time counts from when they were handed over, even if nothing has moved
+        since: what has an answer in the end is not overdue.
+        """
+        handles, self.handles = self.handles, []
+        born = str(self._now_ms())
+        channel_of, escaped = self._channel_of, self._escaped
+        found: dict[str, tuple[Channel | None, list[SendHandle], list[FormRequest]]] = {}
+        for handle in handles:
+            topic = handle.topic
+            if handle.done:
+                continue
+            timeout = handle.deadline - handle.started
+            if timeout <= 0.0 or not topic.current():
+                self._go_alone(handle)
+                continue
+            if handle.attempts > 1:
+                if self._limit is not None:
+                    timeout = min(timeout, self._limit)
+                elif topic.several:
+                    timeout *= SHARE
+            targets = topic.targets
+            target = handle.target = targets[topic.index.next() % len(targets)]
+            way = found.get(target.address)
+            if way is None:
+                way = found[target.address] = (channel_of(target.address), [], [])
+            unique = handle.message_id
+            rest = escaped[handle.properties[_ID_AT + len(unique) + 1 :]]
+            way[1].append(handle)
+            way[2].append(
+                (
+                    target.form or topic.form_of(target),
+                    (born, f"UNIQ_KEY\\u0001{unique}\\u0002{rest}"),
+                    handle.body,
+                    handle.started,
+                    timeout,
+                    handle,
+                )
+            )
+        for channel, those, requests in found.values():
+            self._submit(channel, those, requests)
+
+    def _submit(
+        self, channel: Channel | None, handles: list[SendHandle], requests: list[FormRequest]
+    ) -> None:
+        """Hand requests to a connection; what it does not take goes alone."""
+        calls = () if channel is None else channel.submit_forms(requests, self._answered)
+        for handle, call in zip(handles, calls, strict=False):
+            handle.attempts -= 1
+            handle.channel = channel
+            handle.call = call
+        for handle in handles[len(calls) :]:
+            self._go_alone(handle)

@@ -1,0 +1,109 @@
+"""What becomes of a message: its result out of an answer, or its error."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_sdk.errors import ConnectError, RequestTimeoutError, RocketMQError, SendTimeout
+from rocketmq_sdk.model.queue import MessageQueue
+from rocketmq_sdk.model.results import SendResult
+from rocketmq_sdk.protocol.headers.send import SendMessageResponseHeader
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.model.enums import SendStatus
+    from rocketmq_sdk.producer.handle import SendHandle
+    from rocketmq_sdk.producer.targets import Target
+    from rocketmq_sdk.protocol.command import Command
+
+logger = logging.getLogger("rocketmq_sdk.producer")
+_BATCH: Final = 320
+
+
+def log_retry(handle: SendHandle, failed: Target, error: RocketMQError) -> None:
+    logger.info(
+        "an attempt to send %s to %r failed at %s, the next one follows: %s",
+        handle.message_id,
+        failed.queue,
+        failed.address,
+        error,
+        exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
+    )
+
+
+def used_up(handle: SendHandle) -> str:
+    """What became of a message whose time is up."""
+    outcome = "it may be stored all the same" if handle.unknown else "it is not stored"
+    first, *others = handle.message_id.split(",")
+    what = (
+        f"the batch of {1 + len(others)} messages that begins with {first}"
+        if others
+        else f"the message {first}"
+    )
+    return f"{what} to topic {handle.topic.topic!r} used up its time; {outcome}"
+
+
+def send_result(
+    handle: SendHandle, target: Target, response: Command, status: SendStatus
+) -> SendResult:
+    """What a broker says of a message that it has stored.
+
+    Raises `FieldError` when it says it badly.
+    """
+    fields = response.ext_fields
+    queue_id = fields.get("queueId")
+    offset = fields.get("queueOffset", "")
+    if (
+        queue_id is None
+        or not offset.isdecimal()
+        or "msgId" not in fields
+        or not queue_id.isdecimal()
+    ):
+        header = SendMessageResponseHeader.from_ext(fields)
+        queue_id, offset = str(header.queue_id), str(header.queue_offset)
+    queue = (
+        target.queue
+        if queue_id == target.queue_id_text
+        else MessageQueue(target.queue.topic, target.broker_name, int(queue_id))
+    )
+    return SendResult(
+        status,
+        fields.get("batchUniqId", handle.message_id)
+        if handle.code == _BATCH
+        else handle.message_id,
+        fields["msgId"],
+        queue,
+        int(offset),
+        fields.get("transactionId"),
+        fields.get("recallHandle"),
+        fields.get("MSG_REGION", "DefaultRegion"),
+        fields.get("TRACE_ON") != "false",
+    )
+
+
+def final_error(error: RocketMQError, *, unknown: bool) -> RocketMQError:
+    """The error that a message ends with.
+
+    Its `outcome_unknown` speaks for all attempts, and the object belongs to this
+    message alone.
+
+    Messages that waited for the same route or connection have failed by one object;
+    each gets a copy of it.
+    """
+    if isinstance(error, RequestTimeoutError):
+        final: RocketMQError = SendTimeout(
+            str(error), address=error.address, outcome_unknown=unknown
+        )
+    elif isinstance(error, ConnectError):
+        final = ConnectError(str(error), address=error.address, outcome_unknown=unknown)
+    else:
+        kind = type(error)
+        # Not `copy.copy`: that runs `__init__` with the finished text, and an error is
+        # made from its parts.
+        final = kind.__new__(kind, *error.args)
+        final.__dict__.update(error.__dict__)
+        final.outcome_unknown = unknown or error.outcome_unknown
+        final.__cause__ = error.__cause__
+        return final
+    final.__cause__ = error
+    return final
