@@ -24,12 +24,13 @@ from rocketmq_sdk.model.route import split_address
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
 _EVERYWHERE: Final = "0.0.0.0"
 _THIS_MACHINE: Final = "127.0.0.1"
 
 
-def properties_of(options: argparse.Namespace) -> str:
+def _properties(options: argparse.Namespace) -> str:
     """The properties file followed by the single settings.
 
     Settings win because they come last.
@@ -44,7 +45,13 @@ def properties_of(options: argparse.Namespace) -> str:
     ):
         if value:
             text += f"\n{name}={value}"
-    for setting in options.set:
+    return text + single_settings(options.set)
+
+
+def single_settings(given: Sequence[str]) -> str:
+    """What `--set` gave, as lines of a properties file. Raises `ConfigurationError`."""
+    text = ""
+    for setting in given:
         name, separator, value = setting.partition("=")
         if not separator or not name.strip():
             raise ConfigurationError(f"--set {setting!r} is not of the form name=value")
@@ -111,7 +118,7 @@ async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
 
 def run_broker(options: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; 0 after a clean end."""
-    config, warnings = BrokerConfig.from_properties(properties_of(options))
+    config, warnings = BrokerConfig.from_properties(_properties(options))
     for warning in warnings:
         print(f"rocketmq: warning: {warning}", file=sys.stderr)
     trio.run(_serve, options, config)

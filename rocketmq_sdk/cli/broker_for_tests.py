@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
-from rocketmq_sdk.cli.broker import properties_of
+from rocketmq_sdk.cli.broker import single_settings
 
 if TYPE_CHECKING:
     import argparse
@@ -54,14 +54,13 @@ def add_test_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser
         default=[],
         help="one setting by Apache's name; may be repeated",
     )
-    command.set_defaults(config=None)
 
 
 def run_test_broker(options: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; 0 after a clean end."""
     from rocketmq_sdk.testing.control.process import ProcessOptions, run
 
-    config, warnings = BrokerConfig.from_properties(properties_of(options))
+    config, warnings = BrokerConfig.from_properties(single_settings(options.set))
     for warning in warnings:
         print(f"rocketmq: warning: {warning}", file=sys.stderr)
     run(
