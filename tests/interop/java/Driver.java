@@ -18,6 +18,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Predicate;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -32,6 +34,7 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
+import org.apache.rocketmq.remoting.RPCHook;
 
 /** Reads one JSON command a line on standard input and answers one JSON line on standard output; every action is Apache's own client's. */
 public final class Driver {
@@ -104,8 +107,15 @@ public final class Driver {
         }
     }
 
+    /** The hook that signs requests, if the command names a user. */
+    private static RPCHook signing(JSONObject command) {
+        String user = command.getString("user");
+        return user == null ? null : new AclClientRPCHook(new SessionCredentials(user, command.getString("password")));
+    }
+
     private Object startProducer(JSONObject command) throws Exception {
-        DefaultMQProducer producer = new DefaultMQProducer(command.getString("group"));
+        DefaultMQProducer producer = new DefaultMQProducer(command.getString("group"), signing(command));
+        producer.setUseTLS(command.getBooleanValue("tls"));
         producer.setNamesrvAddr(command.getString("namesrv"));
         producer.setInstanceName(command.getString("id"));
         producer.setSendMsgTimeout(command.getIntValue("timeout", 10000));
@@ -284,7 +294,8 @@ public final class Driver {
     }
 
     private Object startConsumer(JSONObject command) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"), signing(command));
+        consumer.setUseTLS(command.getBooleanValue("tls"));
         consumer.setNamesrvAddr(command.getString("namesrv"));
         consumer.setInstanceName(command.getString("id"));
         consumer.setMqClientApiTimeout(60_000); // a machine that is slow for a while is no reason to fail or to close connections

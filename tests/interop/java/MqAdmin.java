@@ -5,9 +5,12 @@ import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
 
-/** Runs mqadmin commands one after the other in one process: a JSON line with "args" in, a JSON line with what the command printed out. */
+/** Runs mqadmin commands one after the other in one process: a JSON line with "args" (and "user" with "password", who signs) in, a JSON line with what the command printed out. */
 public final class MqAdmin {
     public static void main(String[] arguments) throws Exception {
         QuickShutdown.start();
@@ -28,7 +31,11 @@ public final class MqAdmin {
             System.setErr(capture);
             JSONObject answer = new JSONObject();
             try {
-                MQAdminStartup.main0(args, null);
+                String user = command.getString("user");
+                RPCHook signing = user == null
+                    ? null
+                    : new AclClientRPCHook(new SessionCredentials(user, command.getString("password")));
+                MQAdminStartup.main0(args, signing);
                 capture.flush();
                 answer.put("ok", printed.toString(StandardCharsets.UTF_8));
             } catch (Throwable failure) {
