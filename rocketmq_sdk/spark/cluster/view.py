@@ -49,16 +49,20 @@ class NoSuchTopicError(ConfigurationError):
 async def broker_address(client: Client, broker: str, topic: str) -> str | None:
     """The address of a broker that serves reads of a topic (its whole name).
 
-    The master, else a slave after refreshing the route. None when no route names
-    either.
+    The master, else a slave after refreshing the route. Where the name server does not
+    know the topic, which may be so for a moment, the master that it knows: whether the
+    topic is there is for the broker to say. None when neither is known.
     """
     address = client.broker_address(broker)
-    if address is None:
+    if address is not None:
+        return address
+    try:
         await client.route(topic, refresh=True)
-        replica = client.brokers.subscribe_address(broker)
-        if replica is not None:
-            return replica.address
-    return address
+    except TopicNotFoundError:
+        known = (await cluster_info(client)).broker_addr_table.get(broker)
+        return None if known is None else known.broker_addrs.get(MASTER_ID)
+    replica = client.brokers.subscribe_address(broker)
+    return None if replica is None else replica.address
 
 
 def read_group(client: Client, group: str) -> str:

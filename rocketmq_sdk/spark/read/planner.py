@@ -48,7 +48,11 @@ class StreamPlanner:
         self._queues: list[QueueKey] = []
         self._queues_until = float("-inf")
         self._standing: set[QueueKey] = set()
-        """Queues that were found not to go on; asked again with the list of queues."""
+        """Queues that no route names, though their broker may know them.
+
+        Their brokers say what has become of them; looked for again with the list of
+        queues.
+        """
         self._bounds: dict[QueueKey, Bounds] = {}
         self._bounds_until = float("-inf")
         self._initial: dict[QueueKey, int] | None = None
@@ -121,7 +125,11 @@ class StreamPlanner:
                 return None
         bounds = await self._settled(start)
         kept = self._kept(start, bounds)
-        new = {queue: place.begin for queue, place in bounds.items() if queue not in start}
+        new = {
+            queue: bounds[queue].begin
+            for queue in self._queues
+            if queue in bounds and queue not in start
+        }
         if new or len(kept) < len(start):
             return BatchEnd({**{queue: stop for queue, (stop, _) in kept.items()}, **new}, 1, True)
         end = {queue: bounds[queue].end if moves else stop for queue, (stop, moves) in kept.items()}
@@ -180,9 +188,11 @@ class StreamPlanner:
             return bounds
         async with bridge.client(self._connection) as client:
             await self._availability.look_for(ClusterView(client, self._settings), suspects)
-        there = [queue for queue in suspects if queue.broker not in self._availability.away]
-        if not there:
+        away = self._availability.away
+        if all(queue.broker in away for queue in suspects):
             return bounds
+        # Others may be gone from the routes when these are asked for again.
+        there = [queue for queue in start if queue.broker not in away and self._is_wanted(queue)]
         self._queues_until = self._bounds_until = float("-inf")
         fresh = await self._current(there)
         self._standing.update(queue for queue in there if queue not in self._queues)
@@ -243,6 +253,8 @@ class StreamPlanner:
                 assert place is not None
                 if state is QueueState.SHRUNK:  # what it holds now was never read
                     self._lost(GoneError(queue, offset, place.end))
+                    if place.begin:
+                        self._lost(DataLossError(queue, 0, place.begin))
                     kept[queue] = place.begin, False
                 else:
                     self._lost(DataLossError(queue, offset, place.begin))
@@ -291,7 +303,7 @@ class StreamPlanner:
                 self._standing.clear()
                 self._tell_missing_topics()
                 self._queues_until = trio.current_time() + DISCOVERY_SECONDS
-            asked = sorted({*self._queues, *also})
+            asked = sorted({*self._queues, *self._standing, *also})
             self._bounds = await self._availability.bounds(cluster, asked)
             away = self._availability.away
             await self._check_expression(

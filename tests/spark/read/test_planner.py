@@ -525,3 +525,20 @@ async def test_ends_are_as_old_as_the_interval_allows(told: Told, autojump_clock
     await trio.sleep(1.01)
     assert (await after(plans, start))[key(0)] == 101
     assert told.discoveries == 1
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+async def test_a_topic_that_no_route_names_for_a_moment_keeps_its_offsets(
+    told: Told, autojump_clock: object, fail: str
+) -> None:
+    """Its brokers still have it, whatever planner looks, and however often."""
+    told.hidden = set(told.places)
+    start = {key(0): 40, key(0, "b"): 50}
+    plans = planner(failOnDataLoss=fail)
+    for _ in range(4):
+        assert await after(plans, start) == start
+        await trio.sleep(0.2)
+    assert await after(planner(failOnDataLoss=fail), start) == start
+    told.hidden = set()
+    await later()
+    assert await after(plans, start) == {key(0): 100, key(0, "b"): 50}
