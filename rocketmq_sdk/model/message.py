@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Final, TypedDict
+from typing import Final, NamedTuple, TypedDict
 
 from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model import properties as names
@@ -131,6 +131,65 @@ def _check_tag(tag: str) -> None:
         )
 
 
+class _Rare(NamedTuple):
+    """What most messages do not have, in one slot: a message is cheap to make then."""
+
+    properties: Mapping[str, str] = _NO_PROPERTIES
+    sharding_key: str | None = None
+    delay_level: int | None = None
+    delay_ms: int | None = None
+    deliver_at_ms: int | None = None
+    priority: int | None = None
+    flag: int = 0
+    wait_store_ok: bool = True
+
+
+_PLAIN: Final = _Rare()
+
+
+def _rare_of(
+    properties: Mapping[str, str] | None,
+    sharding_key: str | None,
+    delay_level: int | None,
+    deliver_at: datetime | int | None,
+    delay: float | timedelta | None,
+    priority: int | None,
+    flag: int,
+    wait_store_ok: bool,
+) -> _Rare:
+    """What is not plain about a message, checked."""
+    found = _Rare(
+        MappingProxyType(dict(properties)) if properties else _NO_PROPERTIES,
+        sharding_key,
+        delay_level,
+        None if delay is None else _delay_ms(delay),
+        None if deliver_at is None else _deliver_at_ms(deliver_at),
+        priority,
+        flag,
+        wait_store_ok,
+    )
+    if (delay is not None) + (deliver_at is not None) + (delay_level is not None) > 1:
+        raise ConfigurationError(
+            "delay, deliver_at and delay_level exclude each other; give one of them"
+        )
+    if sharding_key:
+        _check_separators("the sharding key", sharding_key)
+    if delay_level is not None and _whole("delay_level", delay_level) < 0:
+        raise ConfigurationError(
+            f"delay_level is {delay_level}; levels begin with 1, and 0 means no delay"
+        )
+    if priority is not None and not 0 <= _whole("priority", priority) <= _MAX_FLAG:
+        raise ConfigurationError(f"priority is {priority}; give a whole number of at least 0")
+    if wait_store_ok is not True and wait_store_ok is not False:
+        raise WrongTypeError(f"wait_store_ok is {wait_store_ok!r:.200}; give True or False")
+    if flag and not -_MAX_FLAG - 1 <= _whole("flag", flag) <= _MAX_FLAG:
+        raise ConfigurationError(f"flag is {flag}, which does not fit 32 bits")
+    if properties:
+        for name, value in properties.items():
+            _check_property(name, value)
+    return found
+
+
 class Message:
     """A message to send.
 
@@ -150,21 +209,7 @@ class Message:
     Raises `ConfigurationError` naming the argument that is not acceptable.
     """
 
-    __slots__ = (
-        "_text",
-        "body",
-        "delay_level",
-        "delay_ms",
-        "deliver_at_ms",
-        "flag",
-        "keys",
-        "priority",
-        "properties",
-        "sharding_key",
-        "tags",
-        "topic",
-        "wait_store_ok",
-    )
+    __slots__ = ("_rare", "_text", "body", "is_plain", "keys", "tags", "topic")
 
     send_code = 310
     """The request that carries it: SEND_MESSAGE_V2."""
@@ -173,14 +218,9 @@ class Message:
     body: bytes
     tags: str | None
     keys: tuple[str, ...]
-    properties: Mapping[str, str]
-    sharding_key: str | None
-    delay_level: int | None
-    delay_ms: int | None
-    deliver_at_ms: int | None
-    priority: int | None
-    flag: int
-    wait_store_ok: bool
+    is_plain: bool
+    """Whether it has nothing but topic, body, tag and keys."""
+    _rare: _Rare
     _text: str | None
 
     def __init__(
@@ -208,38 +248,38 @@ class Message:
         _set_body(self, body if type(body) is bytes else _as_bytes(body))
         _set_tags(self, tags)
         _set_keys(self, key_tuple)
-        _set_properties(self, MappingProxyType(dict(properties)) if properties else _NO_PROPERTIES)
-        _set_sharding_key(self, sharding_key)
-        _set_delay_level(self, delay_level)
-        _set_delay_ms(self, None if delay is None else _delay_ms(delay))
-        _set_deliver_at_ms(self, None if deliver_at is None else _deliver_at_ms(deliver_at))
-        _set_priority(self, priority)
-        _set_flag(self, flag)
-        _set_wait_store_ok(self, wait_store_ok)
         _set_text(self, None)
         if tags:
             _check_tag(tags)
-        if (delay is not None) + (deliver_at is not None) + (delay_level is not None) > 1:
-            raise ConfigurationError(
-                "delay, deliver_at and delay_level exclude each other; give one of them"
-            )
         for key in key_tuple:
             _check_key(key)
-        if sharding_key:
-            _check_separators("the sharding key", sharding_key)
-        if delay_level is not None and _whole("delay_level", delay_level) < 0:
-            raise ConfigurationError(
-                f"delay_level is {delay_level}; levels begin with 1, and 0 means no delay"
-            )
-        if priority is not None and not 0 <= _whole("priority", priority) <= _MAX_FLAG:
-            raise ConfigurationError(f"priority is {priority}; give a whole number of at least 0")
-        if wait_store_ok is not True and wait_store_ok is not False:
-            raise WrongTypeError(f"wait_store_ok is {wait_store_ok!r:.200}; give True or False")
-        if flag and not -_MAX_FLAG - 1 <= _whole("flag", flag) <= _MAX_FLAG:
-            raise ConfigurationError(f"flag is {flag}, which does not fit 32 bits")
-        if properties:
-            for name, value in properties.items():
-                _check_property(name, value)
+        if (
+            not properties
+            and sharding_key is None
+            and delay_level is None
+            and deliver_at is None
+            and delay is None
+            and priority is None
+            and not flag
+            and wait_store_ok is True
+        ):
+            _set_is_plain(self, True)
+            _set_rare(self, _PLAIN)
+            return
+        _set_is_plain(self, False)
+        _set_rare(
+            self,
+            _rare_of(
+                properties,
+                sharding_key,
+                delay_level,
+                deliver_at,
+                delay,
+                priority,
+                flag,
+                wait_store_ok,
+            ),
+        )
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a message cannot be changed: {name}")
@@ -253,8 +293,50 @@ class Message:
         return f"Message(topic={self.topic!r}, body={len(self.body)} bytes{tags}{keys})"
 
     @property
+    def properties(self) -> Mapping[str, str]:
+        """The user's own properties."""
+        return self._rare.properties
+
+    @property
+    def sharding_key(self) -> str | None:
+        """What keeps messages in order on one queue."""
+        return self._rare.sharding_key
+
+    @property
+    def delay_level(self) -> int | None:
+        """The broker's level of delay, None without one."""
+        return self._rare.delay_level
+
+    @property
+    def delay_ms(self) -> int | None:
+        """Milliseconds of delay, counted by the broker; None without."""
+        return self._rare.delay_ms
+
+    @property
+    def deliver_at_ms(self) -> int | None:
+        """The moment of delivery in epoch milliseconds, None without one."""
+        return self._rare.deliver_at_ms
+
+    @property
+    def priority(self) -> int | None:
+        """The number of the queue that it prefers, None without one."""
+        return self._rare.priority
+
+    @property
+    def flag(self) -> int:
+        """An integer that the SDK does not look at."""
+        return self._rare.flag
+
+    @property
+    def wait_store_ok(self) -> bool:
+        """Whether the answer comes after a synchronous flush or replication."""
+        return self._rare.wait_store_ok
+
+    @property
     def is_delayed(self) -> bool:
         """Whether it is delivered later than it is stored."""
+        if self.is_plain:
+            return False
         return bool(self.delay_level or self.delay_ms) or self.deliver_at_ms is not None
 
     def property_text(self) -> str:
@@ -269,6 +351,8 @@ class Message:
         return text
 
     def _encode_properties(self) -> str:
+        if self.is_plain and not self.keys:
+            return f"WAIT\x01true\x02TAGS\x01{self.tags}\x02" if self.tags else "WAIT\x01true\x02"
         text = (
             "".join([f"{name}\x01{value}\x02" for name, value in self.properties.items()])
             if self.properties
@@ -303,14 +387,8 @@ _set_topic: Final = _setter("topic")
 _set_body: Final = _setter("body")
 _set_tags: Final = _setter("tags")
 _set_keys: Final = _setter("keys")
-_set_properties: Final = _setter("properties")
-_set_sharding_key: Final = _setter("sharding_key")
-_set_delay_level: Final = _setter("delay_level")
-_set_delay_ms: Final = _setter("delay_ms")
-_set_deliver_at_ms: Final = _setter("deliver_at_ms")
-_set_priority: Final = _setter("priority")
-_set_flag: Final = _setter("flag")
-_set_wait_store_ok: Final = _setter("wait_store_ok")
+_set_rare: Final = _setter("_rare")
+_set_is_plain: Final = _setter("is_plain")
 _set_text: Final = _setter("_text")
 
 

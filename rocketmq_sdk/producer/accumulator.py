@@ -230,8 +230,7 @@ class Accumulator:
         """Whether a message can go in a batch."""
         return (
             0 < len(message.body) < self._alone_from
-            and not message.is_delayed
-            and message.priority is None
+            and (message.is_plain or not (message.is_delayed or message.priority is not None))
             and message.send_code == _ORDINARY
             and message.topic[0] != "%"
         )
@@ -242,7 +241,11 @@ class Accumulator:
         Raises `ConfigurationError` when its properties are too long.
         """
         element, total = element_of(message, self._id_digits, self._more)
-        key = (topic.topic, message.tags, message.wait_store_ok, message.sharding_key)
+        key = (
+            (topic.topic, message.tags, True, None)
+            if message.is_plain
+            else (topic.topic, message.tags, message.wait_store_ok, message.sharding_key)
+        )
         batch = self._open.get(key)
         if batch is not None and batch.size + total > self._max_bytes:
             self._dispatch(batch)

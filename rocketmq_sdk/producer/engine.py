@@ -244,7 +244,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             key is not UNSET
             or queue is not None
             or selector is not None
-            or handle.message.sharding_key
+            or (not handle.message.is_plain and handle.message.sharding_key)
         ):
             self._aim(handle, queue, selector, key)
         if self._hooked:

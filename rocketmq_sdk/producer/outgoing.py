@@ -79,7 +79,8 @@ def element_of(message: Message, id_digits: int, more: str = "") -> tuple[Elemen
     if properties_size > MAX_PROPERTIES:
         raise _too_long(properties_size)
     body = message.body
-    return (message.flag, body, text), FRAME_OVERHEAD + len(body) + properties_size
+    flag = 0 if message.is_plain else message.flag
+    return (flag, body, text), FRAME_OVERHEAD + len(body) + properties_size
 
 
 def element_size(element: Element, id_digits: int) -> int:
@@ -112,7 +113,7 @@ class Batch(NamedTuple):
 
 def check_one_sharding_key(messages: Sequence[Message]) -> None:
     """Refuse a batch for which sharding keys name several queues, or some and none."""
-    keys = {message.sharding_key for message in messages}
+    keys = {None if message.is_plain else message.sharding_key for message in messages}
     if len(keys) > 1:
         raise ConfigurationError(
             f"a batch goes to one queue, but its messages have {len(keys)} different sharding "
@@ -143,18 +144,8 @@ def make_batch(
     elements: list[Element] = []
     total = 0
     for message in messages:
-        if message.topic != topic or message.wait_store_ok != wait:
-            raise ConfigurationError(
-                f"a batch has one topic and one wait_store_ok; {message!r} differs from {first!r}"
-            )
-        if message.is_delayed:
-            raise ConfigurationError(
-                f"{message!r} is delayed; delayed messages cannot be sent in a batch"
-            )
-        if message.priority is not None:
-            raise ConfigurationError(
-                f"{message!r} has a priority, which brokers do not heed in a batch; send it alone"
-            )
+        if message.topic != topic or not (wait and message.is_plain):
+            _check_for_batch(message, first)
         if not 0 < len(message.body) <= most:
             check_size(len(message.body), most)
         element, size = element_of(message, id_digits)
@@ -169,6 +160,22 @@ def make_batch(
     return Batch(
         topic, ",".join(message_ids), properties, encode_elements(elements, message_ids), first
     )
+
+
+def _check_for_batch(message: Message, first: Message) -> None:
+    """Refuse a message that cannot be in a batch that begins with another one."""
+    if message.topic != first.topic or message.wait_store_ok != first.wait_store_ok:
+        raise ConfigurationError(
+            f"a batch has one topic and one wait_store_ok; {message!r} differs from {first!r}"
+        )
+    if message.is_delayed:
+        raise ConfigurationError(
+            f"{message!r} is delayed; delayed messages cannot be sent in a batch"
+        )
+    if message.priority is not None:
+        raise ConfigurationError(
+            f"{message!r} has a priority, which brokers do not heed in a batch; send it alone"
+        )
 
 
 def wrap_batch(topic: str, body: bytes, config: ProducerConfig, ids: UniqueIdGenerator) -> Batch:

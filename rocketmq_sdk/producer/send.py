@@ -141,7 +141,7 @@ class SendLoop:
             and self._under_way.count > 1
             and handle.code == _PLAIN
             and not handle.sys_flag
-            and not handle.message.flag
+            and (handle.message.is_plain or not handle.message.flag)
             and handle.queue is None
             and handle.selector is None
             and not self._strategy.active

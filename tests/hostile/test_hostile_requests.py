@@ -125,7 +125,7 @@ async def test_what_is_missing_or_out_of_range_is_refused(broker: BrokerProcess)
         ResponseCode.SUCCESS,
         ResponseCode.INVALID_PARAMETER,
         ResponseCode.SUCCESS,
-        ResponseCode.MESSAGE_ILLEGAL,
+        ResponseCode.SYSTEM_ERROR,
         ResponseCode.SYSTEM_ERROR,
         ResponseCode.INVALID_PARAMETER,
         ResponseCode.PULL_OFFSET_MOVED,

@@ -286,3 +286,49 @@ def test_what_no_message_can_have_is_refused(arguments: tuple[Any, ...], text: s
     topic, body, *more = arguments
     with pytest.raises(ConfigurationError, match=text):
         ReceivedMessage(topic, body, **(more[0] if more else {}))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"tags": "TagA"},
+        {"keys": ("k1", "k2")},
+        {"tags": "TagA", "keys": "k1"},
+        {"properties": {}},
+        {"properties": {"name": "value"}},
+        {"sharding_key": ""},
+        {"sharding_key": "s"},
+        {"delay_level": 0},
+        {"delay_level": 3},
+        {"delay": 0},
+        {"delay": 2.5},
+        {"deliver_at": 1_800_000_000_000},
+        {"priority": 0},
+        {"flag": -1},
+        {"wait_store_ok": False},
+    ],
+)
+def test_a_plain_message_tells_of_itself_what_every_other_does(options: dict[str, Any]) -> None:
+    made = Message("orders", b"body", **options)
+    assert made.is_plain == (set(options) <= {"tags", "keys"} or options == {"properties": {}})
+    assert made.properties == options.get("properties", {})
+    assert made.sharding_key == options.get("sharding_key")
+    assert made.delay_level == options.get("delay_level")
+    assert made.delay_ms == (int(options["delay"] * 1000) if "delay" in options else None)
+    assert made.deliver_at_ms == options.get("deliver_at")
+    assert made.priority == options.get("priority")
+    assert made.flag == options.get("flag", 0)
+    assert made.wait_store_ok == options.get("wait_store_ok", True)
+    assert made.is_delayed == bool(
+        options.get("delay_level") or options.get("delay") or "deliver_at" in options
+    )
+    # With a property that does not matter it is not plain, and has the same text.
+    other = Message("orders", b"body", **{"properties": {"x": "y"}, **options})
+    if made.is_plain and "properties" not in options:
+        assert other.property_text() == f"x\x01y\x02{made.property_text()}"
+    for name in ("flag", "wait_store_ok", "delay_ms"):
+        with pytest.raises(AttributeError, match="cannot be changed"):
+            setattr(made, name, 1)
+    with pytest.raises(AttributeError, match="no attribute 'colour'"):
+        getattr(made, "colour")  # noqa: B009
