@@ -1,15 +1,17 @@
 """Mixed work on a broker in memory for some minutes:
 `python -m tools.memory_soak --minutes 20 [--limit MIB]`, in the directory `tests`.
 
-Sends, pulls, pops, delays, timers, transactions, messages that come again, topics that
-come and go. Prints what the process and the store hold. Exit code 0 when the process
-holds no more at the end than after a third of the time, give or take a tenth of the
-limit (at least 4 MiB), and no request was refused.
+Sends, pulls, pops, delays, timers, transactions, messages that come again, topics,
+groups and connections that come and go. Prints what the process and the store hold.
+Exit code 0 when no request was refused and memory is flat once the work has settled:
+when the store is full, so that retention works, but not before a third of the time.
+What flat is says `support/memory_trend.py`.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 import time
 from collections import Counter
@@ -20,8 +22,9 @@ import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
-from support.broker import Peer, connect, send_request
-from support.popping import Popper
+from support.broker import Peer, connect, heartbeat, send_request, subscription
+from support.memory_trend import Sample, judge
+from support.popping import Popper, make_topic
 from support.transactions import COMMIT, ROLLBACK, begun, ended
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
 MIB = 1024 * 1024
 _PAUSE = 0.002
+_LEAST = 10
+"""How many looks there have to be after the work has settled."""
 
 
 def resident_mib() -> float:
@@ -40,9 +45,10 @@ def resident_mib() -> float:
 class Soak:
     """The work, and what came of it."""
 
-    def __init__(self, broker: EmbeddedBroker, peer: Peer) -> None:
+    def __init__(self, broker: EmbeddedBroker, peer: Peer, namesrv: Peer) -> None:
         self.broker = broker
         self.peer = peer
+        self.namesrv = namesrv
         self.done: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
         self.turn = 0
@@ -104,6 +110,23 @@ class Soak:
         await self.peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=name)
         self.done["topics"] += 1
 
+    async def members(self) -> None:
+        """A consumer with a connection, a topic and a group of its own, and its end."""
+        name = f"member{self.done['members']}"
+        async with trio.open_nursery() as nursery:
+            peer = await connect(self.broker, nursery)
+            await peer.ask(heartbeat(name, name, subscription(name)))
+            await make_topic(peer, name, 1)
+            await peer.send(name, bytes(100), queue_id=0)
+            await Popper(peer, name, name, invisible_time=1000).pop()
+            await peer.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName=name, cleanOffset=True)
+            for topic in (name, f"%RETRY%{name}", f"%RETRY%{name}_{name}"):
+                await peer.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)
+                await self.namesrv.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, topic=topic)
+            await peer.channel.aclose()
+            nursery.cancel_scope.cancel()
+        self.done["members"] += 1
+
     async def nobody(self) -> None:
         """What nobody consumes is pushed out in the end."""
         await self.send("nobody", bytes(2000), queue_id=0)
@@ -117,27 +140,43 @@ async def _repeat(work: Callable[[], Awaitable[None]], pause: float) -> None:
 
 async def soak(minutes: float, limit: int) -> int:
     """Work and look; returns the exit code."""
-    began, seen = time.monotonic(), list[float]()
-    async with EmbeddedBroker(memory_limit=limit) as broker, trio.open_nursery() as nursery:
+    began, seen, settled = time.monotonic(), list[Sample](), 0.0
+    async with (
+        # What is never committed is given up soon, so that its number settles too.
+        EmbeddedBroker(
+            memory_limit=limit,
+            transaction_time_out=3000,
+            transaction_check_interval=5000,
+            transaction_check_max=3,
+        ) as broker,
+        trio.open_nursery() as nursery,
+    ):
         assert broker.core.groups.get("CG") is not None
-        work = Soak(broker, await connect(broker, nursery))
+        peers = [await connect(broker, nursery), await connect(broker, nursery, namesrv=True)]
+        work = Soak(broker, *peers)
         for kind in (work.pulled, work.popped, work.nobody):
             nursery.start_soon(_repeat, kind, _PAUSE)
-        for kind in (work.later, work.transactions, work.topics):
+        for kind in (work.later, work.transactions, work.topics, work.members):
             nursery.start_soon(_repeat, kind, 0.1)
         while time.monotonic() - began < minutes * 60:
-            await trio.sleep(min(10.0, minutes * 60 / 20))
-            seen.append(resident_mib())
+            await trio.sleep(min(10.0, minutes * 60 / 30))
+            now = time.monotonic() - began
+            seen.append(Sample(now, resident_mib(), sys.getallocatedblocks()))
+            if not settled and broker.store.min_physical_offset:
+                settled = now
             used = broker.store.files.used_bytes / MIB  # type: ignore[attr-defined]
             print(
-                f"{time.monotonic() - began:6.0f} s  process {seen[-1]:6.1f} MiB  "
+                f"{now:6.0f} s  process {seen[-1].resident:6.1f} MiB  {seen[-1].blocks:,} blocks  "
                 f"store {used:5.1f} MiB  {dict(work.done)}  refused {dict(work.refused)}",
                 flush=True,
             )
         nursery.cancel_scope.cancel()
-    third = max(seen[: len(seen) // 3 + 1])
-    flat = max(seen[-3:]) <= third + max(4.0, limit / MIB / 10)
-    print(f"{'flat' if flat else 'GROWING'}: {third:.1f} MiB, then {max(seen[-3:]):.1f} MiB")
+    warm = [each for each in seen if settled and each.seconds > max(settled, minutes * 20)]
+    if len(warm) < _LEAST:
+        print(f"too short: the store is full after {settled:.0f} s (0: never)")
+        return 1
+    flat, text = judge(warm, max(4.0, limit / MIB / 16))
+    print(text)
     return 0 if flat and not work.refused else 1
 
 
@@ -147,6 +186,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--limit", type=int, default=64, metavar="MIB")
     options = parser.parse_args()
+    logging.disable(logging.CRITICAL)  # it is told of each transaction that is given up
     return trio.run(soak, options.minutes, options.limit * MIB)
 
 

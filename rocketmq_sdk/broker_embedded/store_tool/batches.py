@@ -55,6 +55,12 @@ def batch_unit_of(record: LogRecord) -> bytes:
     )
 
 
+def _first_of(wanted: dict[int, bytes]) -> tuple[int, int]:
+    """Position and store time of the first of some records, by their units."""
+    position = min(wanted)
+    return position, _UNIT.unpack(wanted[position])[3]
+
+
 class BatchWalk:
     """One pass over `batchconsumequeue/`, after the log's."""
 
@@ -93,11 +99,12 @@ class BatchWalk:
         for key, wanted in self._wanted.items():
             if key not in queues and not report.running:
                 path = f"{BATCH_DIRECTORY}/{key[0]}/{key[1]}"
-                report.add(
+                report.add_lack(
                     path,
                     0,
                     "missing",
                     f"there is no such queue; the log has {len(wanted)} records for it",
+                    _first_of(wanted),
                 )
 
     def _check(self, key: tuple[str, int], directory: str, wanted: dict[int, bytes]) -> None:
@@ -128,11 +135,12 @@ class BatchWalk:
                 report.add(directory, 0, "unit", "more in this queue is wrong than is listed")
                 return
         if wanted and not report.running:
-            report.add(
+            report.add_lack(
                 end_path,
                 end_at,
                 "behind",
                 f"the log has {len(wanted)} records for this queue that have no unit",
+                _first_of(wanted),
             )
 
     def _compare(

@@ -69,11 +69,12 @@ class QueueWalk:
                 and not report.running
             ):
                 count = len(wanted.units) // QUEUE_UNIT_SIZE
-                report.add(
+                report.add_lack(
                     f"{DIRECTORY}/{topic}/{queue_id}",
                     0,
                     "missing",
                     f"there is no such queue; the log has {count} messages for it",
+                    self._place_of(wanted, wanted.first),
                 )
 
         self._check_extensions()
@@ -139,12 +140,24 @@ class QueueWalk:
             and not key[0].startswith(MULTI_DISPATCH_PREFIX)
         ):
             at = next_offset * QUEUE_UNIT_SIZE - chain[-1][0]
-            report.add(
+            report.add_lack(
                 chain[-1][1],
                 max(0, at),
                 "behind",
                 f"the queue ends at {next_offset}; the log has {missing} more messages for it",
+                self._place_of(wanted, max(next_offset, wanted.first)),
             )
+
+    def _place_of(self, wanted: QueueUnits, number: int) -> tuple[int, int]:
+        """Position and store time of a unit's record, or of the next that is known."""
+        for at in range(
+            (number - wanted.first) * QUEUE_UNIT_SIZE, len(wanted.units), QUEUE_UNIT_SIZE
+        ):
+            position, size, _code = _UNIT.unpack_from(wanted.units, at)
+            record = self._log.record(position) if size else None
+            if record is not None:
+                return position, record.store_timestamp
+        return 0, 0
 
     @staticmethod
     def _end_of(data: bytes) -> int:

@@ -67,7 +67,7 @@ class Plan:
             self.index = True
         elif finding.kind == "tail":
             self.cut = report.log_end
-        elif finding.kind in ("abort", "checkpoint"):
+        elif finding.kind in ("abort", "checkpoint", "queue_behind"):
             self.recover = True
         elif finding.kind in _HARMLESS:
             self.left.append(finding)

@@ -23,7 +23,7 @@ NO_FILE = -1
 """The size of what is neither a file nor a directory."""
 
 
-_MENDED_BY_A_START: Final = ("abort", "index_behind")
+_MENDED_BY_A_START: Final = ("abort", "index_behind", "queue_behind")
 
 
 class Finding:
@@ -32,7 +32,7 @@ class Finding:
     Kinds: `name` and `size` of files; `record`, `crc`, `place`, `order`, `blank` and
     `properties` in the log; `tail` for what follows the last whole record; `unit`,
     `behind`, `missing`, `extra` and `gap` for queues; `index`; `timer`; `config`;
-    `index_behind` for what an unclean stop left out of it;
+    `queue_behind` and `index_behind` for what an unclean stop left out of them;
     `checkpoint` for a position behind the log;
     `abort` for a directory that was not closed; `read` for bytes that the disk does not
     give, `set_aside` for a message that a broker did not deliver for that.
@@ -79,6 +79,8 @@ class StoreReport:
         "running",
         "unclean",
         "units",
+        "vouched",
+        "vouched_time",
     )
 
     def __init__(self) -> None:
@@ -87,6 +89,10 @@ class StoreReport:
         """Whether a broker had the directory open."""
         self.unclean = False
         """Whether it was not closed, so that the next start recovers it."""
+        self.vouched = self.vouched_time = 0
+        """Position and store time up to which the checkpoint says that queues are
+        complete.
+        """
         self.log_file_size = 0
         self.queue_file_size = 0
         self.batch_file_size = 0
@@ -99,6 +105,19 @@ class StoreReport:
     def wrong(self) -> int:
         """How many findings do not mend themselves at the next start."""
         return sum(finding.kind not in _MENDED_BY_A_START for finding in self.findings)
+
+    def add_lack(
+        self, path: str, offset: int, kind: str, problem: str, first: tuple[int, int]
+    ) -> None:
+        """Add that a queue lacks messages.
+
+        `first` has position and store time of the first of them. After an unclean stop
+        that is as it has to be, unless the checkpoint says that the queue had it.
+        """
+        position, store_time = first
+        if self.unclean and position >= self.vouched and store_time > self.vouched_time:
+            kind, problem = "queue_behind", f"{problem}; the next start adds them"
+        self.add(path, offset, kind, problem)
 
     def add(self, path: str, offset: int, kind: str, problem: str) -> None:
         """Add a finding."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded.store.files.checkpoint import MARGIN_MS
 from rocketmq_sdk.broker_embedded.store.files.checkpoint import PATH as CHECKPOINT_PATH
 from rocketmq_sdk.broker_embedded.store.files.config_file import DIRECTORY as CONFIG_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.files.directory_lock import is_locked
@@ -143,8 +144,10 @@ def verify(
 
 def _check_checkpoint(reader: StoreReader, report: StoreReport) -> None:
     """Compare the position below which queues are complete (5.5) with the log."""
-    field = reader.read(CHECKPOINT_PATH, _POSITION_AT, 8)
-    position = int.from_bytes(field, signed=True) if len(field) == 8 else 0
+    data = reader.read(CHECKPOINT_PATH, 0, _POSITION_AT + 8).ljust(_POSITION_AT + 8, b"\0")
+    physic, logics = (int.from_bytes(data[at : at + 8], signed=True) for at in (0, 8))
+    report.vouched_time = max(0, min(physic, logics) - MARGIN_MS)
+    report.vouched = position = int.from_bytes(data[_POSITION_AT:], signed=True)
     if not report.running and not 0 <= position <= report.log_end:
         problem = f"says that the queues are complete up to {position}; the log ends at"
         report.add(CHECKPOINT_PATH, _POSITION_AT, "checkpoint", f"{problem} {report.log_end}")

@@ -55,7 +55,7 @@ async def test_a_killed_broker(name: str, tmp_path: Path) -> None:
     assert "abort" in kinds(before)
     assert {
         "killed": {"abort"},
-        "killed-noindex": {"abort", "missing"},
+        "killed-noindex": {"abort", "queue_behind"},
         "torn": {"abort", "tail", "extra", "index"},
     }[name] == kinds(before)
     expectation = expected(DAMAGED[name])
