@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.part import SavedTable, Service
-from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile, broken_files
 from rocketmq_sdk.broker_embedded.store.files.memory_files import ends_with_its_store
 from rocketmq_sdk.broker_embedded.supervision import Supervisor
 from rocketmq_sdk.broker_embedded.tables.groups import GroupManager
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 """What Apache appends to remarks that users ask about."""
+
+
+def _broken_files(files: FileSystem) -> tuple[str, ...]:
+    return () if ends_with_its_store(files) else broken_files(files)
 
 
 def _table_file(files: FileSystem, name: str) -> ConfigFile | None:
@@ -117,7 +121,9 @@ class Core:
         self.memory = MemoryBudget(current.connection_memory_limit)
         """What all connections hold."""
         self.supervisor = Supervisor(
-            clock, lambda: store.failure, lambda: (*store.troubles(), *self.memory.troubles())
+            clock,
+            lambda: store.failure,
+            lambda: (*store.troubles(), *self.memory.troubles(), *_broken_files(store.files)),
         )
         """Runs the services; knows how they are."""
         self.topic_deleted: list[Callable[[str], None]] = [self.stats.remove_topic]

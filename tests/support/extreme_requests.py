@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import zlib
 from enum import Enum
+from functools import cache
 from random import Random
 from struct import pack
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
@@ -109,6 +110,9 @@ TEXTS = (
     "TOOLS_CONSUMER",
     "%RETRY%" + GROUP,
     TOPIC + ";" + TOPIC,
+    (TOPIC + ";") * 20_000,
+    (GROUP + ",") * 20_000,
+    (TOPIC + "||") * 20_000,
 )
 MEMBERS: tuple[Any, ...] = (
     None,
@@ -176,6 +180,8 @@ PLAIN = {
     "bodyCrc32": "0",
 }
 """Values with which a request is mostly served."""
+OTHERS = tuple(sorted({*map(int, RequestCode), -1, 0, 9999, 65536, 2**31 - 1, -(2**31)}))
+"""Codes of whatever peers there are; those with a row come twice."""
 DRIVES_THE_BROKER = frozenset({RequestCode.UPDATE_BROKER_CONFIG, RequestCode.UPDATE_NAMESRV_CONFIG})
 """Requests whose good values would change what the others get; they get bad ones."""
 PROPERTIES = (
@@ -194,6 +200,28 @@ PROPERTIES = (
 )
 
 
+_BOMBS: tuple[Callable[[], bytes], ...] = (
+    lambda: b"",
+    lambda: b"\xff\xfe\0",
+    lambda: b"[" * 100_000,
+    lambda: b'{"a":' * 100_000,
+    lambda: b"{" * 900_000,
+    lambda: b'{"a":' + b"9" * 900_000 + b"}",
+    lambda: b'{"a":"' + b"\\ud800" * 10_000 + b'"}',
+    lambda: b"{1:" * 30 + b"1" + b"}" * 30,
+    lambda: b"{" + b",".join(b"%d:{}" % number for number in range(50_000)) + b"}",
+    lambda: zlib.compress(bytes(50_000_000)),
+    lambda: zlib.compress(pack(">i", 2**31 - 1) * 1000),
+    lambda: zlib.compress(pack(">i", 2) + b"{}" + pack(">i", 500_000) + pack(">i", 0) * 500_000),
+)
+
+
+@cache
+def _made_bomb(place: int) -> bytes:
+    """Made once: some take long, and the good client's times are measured here too."""
+    return _BOMBS[place]()
+
+
 class Made(NamedTuple):
     """A request, and how to name it in a report."""
 
@@ -204,15 +232,20 @@ class Made(NamedTuple):
 class Extremes:
     """Makes requests, the same ones for the same seed."""
 
-    def __init__(self, rows: Sequence[Request], seed: int = 0) -> None:
+    def __init__(self, rows: Sequence[Request], seed: int = 0, *, others: bool = False) -> None:
+        """With `others` also codes that have no row, known ones and unknown ones."""
         self._rows = list(rows)
+        self._others = OTHERS if others else ()
         self._random = Random(seed)
         self._count = 0
 
     def make(self) -> Made:
         """The next request; the rows come in turn."""
-        row = self._rows[self._count % len(self._rows)]
+        place = self._count % (len(self._rows) + len(self._others))
         self._count += 1
+        if place >= len(self._rows):
+            return self._other(self._others[place - len(self._rows)])
+        row = self._rows[place]
         fields, changed = self._fields(row.header)
         if row.code in DRIVES_THE_BROKER:
             body: bytes = self._random.choice(PROPERTIES)
@@ -221,6 +254,14 @@ class Extremes:
         encoding = self._random.choice(list(HeaderEncoding))
         command = Command(int(row.code), ext_fields=fields, body=body, encoding=encoding)
         return Made(command, f"{row.code.name} {changed} body {body[:80]!r} of {len(body)}")
+
+    def _other(self, code: int) -> Made:
+        """A request of any code with fields and a body of any kind."""
+        names = self._random.sample(sorted(PLAIN), 3)
+        fields = {name: self._random.choice(NUMBERS + TEXTS) for name in names}
+        encoding = self._random.choice(list(HeaderEncoding))
+        command = Command(code, ext_fields=fields, body=self._bomb(), encoding=encoding)
+        return Made(command, f"{code} {', '.join(names)} of {len(command.body)}")
 
     def _fields(self, header: type[Header] | None) -> tuple[dict[str, str], str]:
         fields: dict[str, str] = {}
@@ -264,24 +305,8 @@ class Extremes:
         return encode_text(json.dumps(members, ensure_ascii=self._random.random() < 0.5))
 
     def _bomb(self) -> bytes:
-        makers: tuple[Callable[[], bytes], ...] = (
-            lambda: b"",
-            lambda: b"\xff\xfe\0",
-            lambda: b"[" * 100_000,
-            lambda: b'{"a":' * 100_000,
-            lambda: b"{" * 900_000,
-            lambda: b'{"a":' + b"9" * 900_000 + b"}",
-            lambda: b'{"a":"' + b"\\ud800" * 10_000 + b'"}',
-            lambda: b"{1:" * 30 + b"1" + b"}" * 30,
-            lambda: b"{" + b",".join(b"%d:{}" % number for number in range(50_000)) + b"}",
-            lambda: zlib.compress(bytes(50_000_000)),
-            lambda: zlib.compress(pack(">i", 2**31 - 1) * 1000),
-            lambda: zlib.compress(
-                pack(">i", 2) + b"{}" + pack(">i", 500_000) + pack(">i", 0) * 500_000
-            ),
-            lambda: self._random.randbytes(5000),
-        )
-        return self._random.choice(makers)()
+        place = self._random.randrange(len(_BOMBS) + 1)
+        return _made_bomb(place) if place < len(_BOMBS) else self._random.randbytes(5000)
 
     def plain_body(self, body: type[Body]) -> bytes:
         """A body that is mostly taken."""

@@ -54,6 +54,8 @@ class Report:
     codes: dict[int, int] = attrs.field(factory=dict)
     failures: list[str] = attrs.field(factory=list)
     good_calls: int = 0
+    sent: int = 0
+    """Messages that the good client has sent and committed."""
     times: list[float] = attrs.field(factory=list)
     most_resident: int = 0
 
@@ -126,7 +128,7 @@ async def attack(
     address: str, rows: list[Request], report: Report, *, requests: int, seed: int
 ) -> None:
     """Send so many requests over a few connections, one after the other."""
-    extremes = Extremes(rows, seed)
+    extremes = Extremes(rows, seed, others=True)
     host, port = address.rsplit(":", 1)
     left = requests
     while left > 0 and len(report.failures) < 20:
@@ -174,10 +176,13 @@ async def well_behaved(broker: BrokerProcess, report: Report) -> AsyncIterator[N
                     began = trio.current_time()
                     answer = await channel.call(command, PATIENCE)
                     report.times.append(trio.current_time() - began)
+                    if report.times[-1] > 1.0:
+                        report.failures.append(f"{report.times[-1]:.1f} s for a good {command}")
                     report.good_calls += 1
                     if answer.code != 0:
                         report.failures.append(f"a good call failed: {command} {answer}")
                 number += 1
+                report.sent = number
                 await trio.sleep(0.01)
 
         async def watch_memory() -> None:
@@ -196,18 +201,47 @@ async def well_behaved(broker: BrokerProcess, report: Report) -> AsyncIterator[N
         nursery.cancel_scope.cancel()
 
 
-async def run(broker: BrokerProcess, *, requests: int, seed: int, connections: int = 4) -> Report:
-    """Attack broker and name server; the report says what happened."""
+async def run(
+    broker: BrokerProcess, *, requests: int, seed: int, connections: int = 4, after: float = 0.0
+) -> Report:
+    """Attack broker and name server, and look on for `after` seconds more; the report
+    says what happened.
+    """
     report = Report()
     of_broker, of_name_server = await rows()
-    async with well_behaved(broker, report), trio.open_nursery() as nursery:
-        share = requests // (connections + 1)
-        for number in range(connections):
-            nursery.start_soon(_attack(share, seed + number, broker.address, of_broker, report))
-        nursery.start_soon(
-            _attack(share, seed + connections, broker.namesrv, of_name_server, report)
-        )
+    async with well_behaved(broker, report):
+        async with trio.open_nursery() as nursery:
+            share = requests // (connections + 1)
+            for number in range(connections):
+                nursery.start_soon(_attack(share, seed + number, broker.address, of_broker, report))
+            nursery.start_soon(
+                _attack(share, seed + connections, broker.namesrv, of_name_server, report)
+            )
+        await trio.sleep(after)
     return report
+
+
+async def what_is_kept(broker: BrokerProcess, report: Report) -> list[str]:
+    """What of the good client's is not there any more in a broker that was started
+    again.
+    """
+    wrong: list[str] = []
+    place = {"consumerGroup": GOOD_GROUP, "topic": GOOD_TOPIC, "queueId": "0"}
+    async with trio.open_nursery() as nursery:
+        source = TcpChannelSource()
+        for address, code, fields in (
+            (broker.namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": GOOD_TOPIC}),
+            (broker.address, RequestCode.GET_MAX_OFFSET, place),
+            (broker.address, RequestCode.QUERY_CONSUMER_OFFSET, place),
+        ):
+            channel = await source.open_channel(address, Dispatcher(), nursery)
+            answer = await channel.call(Command(code, ext_fields=dict(fields)), PATIENCE)
+            if answer.code != 0:
+                wrong.append(f"{code.name} after a restart: {answer}")
+            elif "offset" in answer.ext_fields and int(answer.ext_fields["offset"]) < report.sent:
+                wrong.append(f"{code.name} tells less than {report.sent}: {answer}")
+        nursery.cancel_scope.cancel()
+    return wrong
 
 
 def _attack(share: int, seed: int, address: str, rows: list[Request], report: Report):  # type: ignore[no-untyped-def]

@@ -5,19 +5,21 @@ becomes `<name>.bak` by an atomic rename, and another one takes its name. Unlike
 Apache's, that other one is written and synced first, as `<name>.new`, so that content
 whose sync failed never appears under the name. A reader takes the file, or its `.bak`
 when the file is missing, empty or broken. A missing `.bak` means defaults, a broken one
-is an error.
+is an error. A broken file is kept as `<name>.broken`, where Apache's next write would
+overwrite it.
 """
 
 from __future__ import annotations
 
 import logging
+from itertools import count
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
 from rocketmq_sdk.broker_embedded.store.files.briefly import run_briefly
 from rocketmq_sdk.broker_embedded.store.files.reserve import write_small
-from rocketmq_sdk.errors import FieldError, RemoteProtocolError, StoreCorruptError
+from rocketmq_sdk.errors import FieldError, RemoteProtocolError, StoreCorruptError, StoreError
 from rocketmq_sdk.protocol.json.dialect import decode_json, encode_pretty
 from rocketmq_sdk.protocol.text import encode_text
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 DIRECTORY: Final = "config"
+BROKEN: Final = ".broken"
+"""What is put behind the name of a file that holds no JSON; a number may follow."""
 _B = TypeVar("_B", bound="Body")
 
 
@@ -58,18 +62,37 @@ class ConfigFile:
         # The process that wrote it may have been killed before its names were durable;
         # what is shown now must stay.
         self._files.sync_directory(DIRECTORY)
-        found, value = self._read(self._path)
+        found, value, broken = self._read(self._path)
         self._sound = found
         if found:
             return self._remember(value)
-        backup = f"{self._path}.bak"
-        found, value = self._read(backup)
-        if not found and self._files.read(backup):
+        found, value, also_broken = self._read(f"{self._path}.bak")
+        if also_broken:
             raise StoreCorruptError(
                 f"{self._files.description}: {self._path} and its .bak hold no JSON; restore one "
                 "of them or remove both"
             )
+        if broken:
+            instead = "its .bak is used" if found else "there is no .bak, so it begins anew"
+            try:
+                self._keep_aside(instead)
+            except StoreError as error:
+                _log.error("%s: %s is broken, %s: %s", self._where, self._path, instead, error)
         return self._remember(value)
+
+    def _keep_aside(self, instead: str) -> None:
+        """Give the broken file a name that nothing overwrites. Raises `StoreError`."""
+        names = (f"{self._path}{BROKEN}{'' if n == 0 else f'.{n}'}" for n in count())
+        kept = next(name for name in names if not self._files.exists(name))
+        self._files.rename(self._path, kept)
+        self._files.sync_directory(DIRECTORY)
+        _log.error(
+            "%s: %s holds no JSON and is kept as %s; %s", self._where, self._path, kept, instead
+        )
+
+    @property
+    def _where(self) -> str:
+        return self._files.description
 
     def load_body(self, kind: type[_B]) -> _B | None:
         """`load` as a body of some kind.
@@ -101,15 +124,16 @@ class ConfigFile:
             value = {**self._foreign, **value}
         return encode_text(encode_pretty(value))
 
-    def _read(self, path: str) -> tuple[bool, object | None]:
+    def _read(self, path: str) -> tuple[bool, object | None, bool]:
+        """Whether the file holds a value, the value, and whether it is broken."""
         data = self._files.read(path)
         if not data:
-            return False, None
+            return False, None, False
         try:
-            return True, decode_json(data)
+            return True, decode_json(data), False
         except RemoteProtocolError as error:
-            _log.warning("%s: %s cannot be read: %s", self._files.description, path, error)
-            return False, None
+            _log.warning("%s: %s cannot be read: %s", self._where, path, error)
+            return False, None, True
 
     def store(self, value: object) -> None:
         """Write the value durably. Raises `StoreError`.
@@ -145,10 +169,28 @@ class ConfigFile:
         files = self._files
         fresh = f"{self._path}.new"
         write_small(files, fresh, data, private=self._private)
-        if (self._sound and files.exists(self._path)) or self._read(self._path)[0]:
+        sound = self._sound and files.exists(self._path)
+        if not sound:
+            sound, _value, broken = self._read(self._path)
+            if broken:
+                self._keep_aside("another value takes its place")
+        if sound:
             files.rename(self._path, f"{self._path}.bak")
         self._sound = False
         files.rename(fresh, self._path)
         files.sync_directory(DIRECTORY)
         files.sync_directory(".")
         self._sound = True
+
+
+def broken_files(files: FileSystem) -> tuple[str, ...]:
+    """What an operator has to know of tables that were broken, in words."""
+    try:
+        names = [name for name, _size in files.file_sizes(DIRECTORY) if BROKEN in name]
+    except StoreError:
+        return ()
+    return tuple(
+        f"{DIRECTORY}/{name} was broken when it was read and is kept under this name; restore the "
+        "table from it or remove it"
+        for name in sorted(names)
+    )
