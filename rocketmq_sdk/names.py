@@ -73,22 +73,8 @@ _LEGAL: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0
 _POWERS_UP_TO: Final = 128
 _WEIGHTS: Final = [pow(31, exponent, 1 << 32) for exponent in reversed(range(_POWERS_UP_TO))]
 _POWERS: Final = tuple(tuple(_WEIGHTS[_POWERS_UP_TO - length :]) for length in range(_POWERS_UP_TO))
+_SHOWN: Final = 200
 _RESERVED_GROUPS: Final = frozenset({"DEFAULT_PRODUCER", "DEFAULT_CONSUMER"})
-
-
-def leads_nowhere(topic: str) -> bool:
-    """Whether no waiting message may come back into a topic.
-
-    It is a system topic that takes no sends, the timer topic, or not a legal name. Pop
-    retry topics of the second form have a "+".
-    """
-    plain = topic.replace("+", "") if topic.startswith(RETRY_PREFIX) else topic
-    return (
-        topic in NOT_SENDABLE_TOPICS
-        or topic == TIMER_TOPIC
-        or not 0 < len(topic) <= MAX_DERIVED_TOPIC_LENGTH
-        or not _LEGAL.issuperset(plain)
-    )
 
 
 def java_hash(text: str) -> int:
@@ -131,6 +117,18 @@ def topic_problem(topic: str) -> str | None:
     if len(topic) > limit:
         return f"the topic has {len(topic)} characters, more than {limit}"
     return None
+
+
+def return_problem(topic: str) -> str | None:
+    """Why no message that waited may come back into a topic, or None.
+
+    It is a system topic that takes no sends, the timer topic, or not a legal name. Pop
+    retry topics of the second form have a "+".
+    """
+    if topic in NOT_SENDABLE_TOPICS or topic == TIMER_TOPIC:
+        return f"the topic {topic} takes no messages that waited"
+    problem = topic_problem(topic.replace("+", "") if topic.startswith(RETRY_PREFIX) else topic)
+    return problem if problem is None else problem[:_SHOWN]
 
 
 def group_problem(group: str) -> str | None:

@@ -38,7 +38,13 @@ from rocketmq_sdk.model.properties import (
     TIMER_DELIVER_MS,
     property_in_text,
 )
-from rocketmq_sdk.names import RETRY_PREFIX, REVIVE_GROUP, pop_retry_topic_v1, pop_retry_topic_v2
+from rocketmq_sdk.names import (
+    RETRY_PREFIX,
+    REVIVE_GROUP,
+    pop_retry_topic_v1,
+    pop_retry_topic_v2,
+    return_problem,
+)
 from rocketmq_sdk.protocol.bodies.pop_records import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -392,6 +398,7 @@ class ReviveService:
         if (
             self._topics.get(checkpoint.topic) is None
             or self._groups.find_existing(checkpoint.group) is None
+            or return_problem(checkpoint.topic) is not None
         ):
             return
         for offset in checkpoint.open_offsets():

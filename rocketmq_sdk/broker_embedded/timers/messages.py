@@ -22,7 +22,7 @@ from rocketmq_sdk.model.properties import (
     property_in_text,
     without_property,
 )
-from rocketmq_sdk.names import TIMER_TOPIC, leads_nowhere
+from rocketmq_sdk.names import TIMER_TOPIC, return_problem
 from rocketmq_sdk.protocol.message_codec import MAX_PROPERTIES
 from rocketmq_sdk.protocol.subscription import tags_code
 
@@ -173,8 +173,8 @@ def delivered(waiting: ReceivedMessage, text: str, enqueued_ms: int, now_ms: int
     topic, queue_id = property_in_text(text, REAL_TOPIC), property_in_text(text, REAL_QID)
     if topic is None or queue_id is None:
         raise ValueError("it does not name its real topic and queue")
-    if leads_nowhere(topic):
-        raise ValueError(f"it belongs to {topic[:40]!r}, where no timer leads")
+    if problem := return_problem(topic):
+        raise ValueError(problem)
     number = parse_long(queue_id)
     if not 0 <= number <= _MAX_QUEUE_ID:
         raise ValueError(f"there is no queue {queue_id[:40]}")

@@ -32,7 +32,7 @@ from rocketmq_sdk.broker_embedded.supervision import (
 from rocketmq_sdk.errors import ProtocolError, StoreError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.model.properties import REAL_QID, REAL_TOPIC, TAGS, property_in_text
-from rocketmq_sdk.names import SCHEDULE_TOPIC, leads_nowhere
+from rocketmq_sdk.names import SCHEDULE_TOPIC, return_problem
 from rocketmq_sdk.protocol.bodies.offsets import DelayOffsetSerializeWrapper
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
 from rocketmq_sdk.protocol.message_codec import decode_message
@@ -335,8 +335,8 @@ class ScheduleService:
             message = _rebuild(decode_message(record, inflate=False))
         except (ProtocolError, ValueError) as error:
             return f"it cannot be delivered: {error}", None
-        if leads_nowhere(message.topic):
-            return f"it belongs to {message.topic[:40]!r}, where no delay leads", None
+        if problem := return_problem(message.topic):
+            return problem, None
         result = self._store.put(message)
         if result.status in _FOREVER:
             return f"it cannot be put into {message.topic} ({result.status.name})", None

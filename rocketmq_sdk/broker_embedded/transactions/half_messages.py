@@ -22,7 +22,11 @@ from rocketmq_sdk.model.properties import (
     property_in_text,
     without_property,
 )
-from rocketmq_sdk.names import TRANSACTION_CHECK_MAX_TOPIC, TRANSACTION_HALF_TOPIC
+from rocketmq_sdk.names import (
+    TRANSACTION_CHECK_MAX_TOPIC,
+    TRANSACTION_HALF_TOPIC,
+    return_problem,
+)
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.message_codec import encode_record
 from rocketmq_sdk.protocol.subscription import tags_code
@@ -61,6 +65,8 @@ def destination(half: ReceivedMessage) -> tuple[str, int]:
         raise ValueError(
             f"the half message at {half.commit_log_offset} does not name its real topic and queue"
         )
+    if problem := return_problem(topic):
+        raise ValueError(f"the half message at {half.commit_log_offset}: {problem}")
     return topic, int(queue_id)
 
 
