@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 import trio
 
 from rocketmq_sdk.protocol.command import Command
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
     from typing import Self
 
     from rocketmq_sdk.protocol.body import Body
@@ -21,6 +21,28 @@ SLICE: Final = 256
 """Items, of some microseconds each, that are dealt with without interruption."""
 LARGE: Final = 4096
 """Entries of a body above which it is encoded in a thread."""
+
+
+class _Files(Protocol):
+    @property
+    def blocking(self) -> bool: ...
+
+
+class Records(Protocol):
+    """What `with_record` needs of a store."""
+
+    @property
+    def files(self) -> _Files:
+        """Where its log lies."""
+        ...
+
+    def record_nowait(self, physical_offset: int, /) -> bytes | None:
+        """The record at a position; None when it may have to come from the disk."""
+        ...
+
+    async def record_cold(self, physical_offset: int, /) -> bytes | None:
+        """The record at a position, read in a thread."""
+        ...
 
 
 class _Slices(Generic[Item]):
@@ -54,6 +76,25 @@ def slices(items: Sequence[Item], each: int = SLICE) -> AsyncIterator[Sequence[I
 async def encoded(body: Body, entries: int) -> bytes:
     """The bytes of a body of so many entries, which nothing changes any more."""
     return body.encode() if entries <= LARGE else await trio.to_thread.run_sync(body.encode)
+
+
+def with_record(
+    store: Records,
+    position: int,
+    serve: Callable[[bytes | None], Command | Continuation | None],
+) -> Command | Continuation | None:
+    """What `serve` answers to the record at a position of the log, None where there is
+    none: at once when it is in memory, else after it was read in a thread.
+    """
+    record = store.record_nowait(position)
+    if record is not None or not store.files.blocking:
+        return serve(record)
+
+    async def read() -> Command | None:
+        answer = serve(await store.record_cold(position))
+        return answer if answer is None or isinstance(answer, Command) else await answer()
+
+    return read
 
 
 def answer_of(body: Body, entries: int, header: Header | None = None) -> Command | Continuation:

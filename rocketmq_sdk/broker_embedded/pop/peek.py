@@ -16,9 +16,15 @@ from rocketmq_sdk.protocol.headers.pop import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator
+
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.pop.state import PopState
+    from rocketmq_sdk.broker_embedded.store.messages import GetResult
     from rocketmq_sdk.remoting.channel import Channel
+
+    Answer = Command | Callable[[], Awaitable[Command]]
+    Reading = Generator[tuple[int, int, int], GetResult, None]
 
 
 class PeekProcessor:
@@ -30,7 +36,7 @@ class PeekProcessor:
         self._core = core
         self._state = state
 
-    def peek(self, channel: Channel, request: Command) -> Command:
+    def peek(self, channel: Channel, request: Command) -> Answer:
         """What a pop would get from the topic, without taking it."""
         header = PeekMessageRequestHeader.from_ext(request.ext_fields)
         core, group, store = self._core, header.consumer_group, self._core.store
@@ -41,26 +47,66 @@ class PeekProcessor:
             )
         topic = checked_topic(core, channel, header.topic, header.queue_id)
         checked_group(core, group)
-        bodies: list[bytes] = []
-        rest = count = 0
-        for queue_id in range(topic.read_queue_nums) if header.queue_id < 0 else (header.queue_id,):
-            key = (header.topic, group, queue_id)
+        seen = _Seen()
+        reading = self._collect(header, topic.read_queue_nums, seen)
+        try:
+            wanted = next(reading)
+        except StopIteration:
+            return seen.answer()
+
+        async def read_on() -> Command:
+            """The same where queues have to be read from the disk."""
+            place = wanted
+            try:
+                while True:
+                    result = await store.get_cold(header.topic, *place, MAX_BYTES)
+                    place = reading.send(result)
+            except StopIteration:
+                return seen.answer()
+            finally:
+                reading.close()
+
+        return read_on
+
+    def _collect(self, header: PeekMessageRequestHeader, queues: int, seen: _Seen) -> Reading:
+        """Look at one queue after the other; those that are cold are asked for."""
+        core, state, store = self._core, self._state, self._core.store
+        topic, group = header.topic, header.consumer_group
+        for queue_id in range(queues) if header.queue_id < 0 else (header.queue_id,):
             offset = max(
-                core.offsets.query(group, header.topic, queue_id),
-                self._state.buffer.position(key),
+                core.offsets.query(group, topic, queue_id),
+                state.buffer.position((topic, group, queue_id)),
+                store.min_offset(topic, queue_id),
             )
-            offset = max(offset, store.min_offset(header.topic, queue_id))
-            rest += max(0, store.max_offset(header.topic, queue_id) - offset)
-            if count < header.max_msg_nums:
-                result = store.get(
-                    header.topic, queue_id, offset, header.max_msg_nums - count, MAX_BYTES
-                )
-                bodies.append(result.body)
-                count += result.count
-                if result.count:
-                    core.stats.got(header.topic, group, queue_id, result.count, result.size)
-        code = ResponseCode.SUCCESS if count else ResponseCode.PULL_NOT_FOUND
-        status = GetStatus.FOUND if count else GetStatus.NO_MESSAGE_IN_QUEUE
+            seen.rest += max(0, store.max_offset(topic, queue_id) - offset)
+            missing = header.max_msg_nums - seen.count
+            if missing <= 0:
+                continue
+            if store.is_cold(topic, queue_id, offset):
+                result = yield queue_id, offset, missing
+            else:
+                result = store.get(topic, queue_id, offset, missing, MAX_BYTES)
+            seen.bodies.append(result.body)
+            seen.count += result.count
+            if result.count:
+                core.stats.got(topic, group, queue_id, result.count, result.size)
+
+
+class _Seen:
+    """What a peek has found so far."""
+
+    __slots__ = ("bodies", "count", "rest")
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        self.count = self.rest = 0
+
+    def answer(self) -> Command:
+        code = ResponseCode.SUCCESS if self.count else ResponseCode.PULL_NOT_FOUND
+        status = GetStatus.FOUND if self.count else GetStatus.NO_MESSAGE_IN_QUEUE
         return Command.response(
-            code, PopMessageResponseHeader(rest_num=rest), body=b"".join(bodies), remark=status.name
+            code,
+            PopMessageResponseHeader(rest_num=self.rest),
+            body=b"".join(self.bodies),
+            remark=status.name,
         )

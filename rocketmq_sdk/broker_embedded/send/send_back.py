@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.core import FAQ
 from rocketmq_sdk.broker_embedded.needs import is_of
+from rocketmq_sdk.broker_embedded.slices import with_record
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
 from rocketmq_sdk.broker_embedded.tables.topics import UNIT_SUBSCRIPTION_FLAG
 from rocketmq_sdk.codes import VERSION_RETRY_TIMES_IN_HEADER, ResponseCode
@@ -50,7 +52,7 @@ class SendBackProcessor:
 
     def send_back(
         self, _channel: Channel, request: Command, header: ConsumerSendMsgBackRequestHeader
-    ) -> Command | Continuation:
+    ) -> Command | Continuation | None:
         """Store a copy in the group's retry topic, with a delay level.
 
         A message that failed too often goes to the dead letter topic.
@@ -76,15 +78,8 @@ class SendBackProcessor:
                 ResponseCode.NO_PERMISSION,
                 remark=f"the topic[{topic.topic_name}] sending message is forbidden",
             )
-        store, offset = core.store, header.offset
-        record = store.record_nowait(offset)
-        if record is not None or not store.files.blocking:
-            return self._send_back(request, header, config, record)
-
-        async def send_cold() -> Command:
-            return self._send_back(request, header, config, await store.record_cold(offset))
-
-        return send_cold
+        copy = partial(self._send_back, request, header, config)
+        return with_record(core.store, header.offset, copy)
 
     def _send_back(
         self,

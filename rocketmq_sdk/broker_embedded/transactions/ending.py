@@ -9,9 +9,11 @@ nothing, where Apache's broker would store the message a second time.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.needs import is_of
+from rocketmq_sdk.broker_embedded.slices import with_record
 from rocketmq_sdk.broker_embedded.timers.intake import STORED
 from rocketmq_sdk.broker_embedded.transactions.check import immunity_ms
 from rocketmq_sdk.broker_embedded.transactions.half_messages import committed, renewed, resumed
@@ -58,16 +60,7 @@ class TransactionProcessor:
         outcome = header.commit_or_rollback
         if not outcome:
             return Command.response()
-        store, offset = self._core.store, header.commit_log_offset
-        record = store.record_nowait(offset)
-        if record is not None or not store.files.blocking:
-            return self._end(header, record)
-
-        async def end_cold() -> Command | None:
-            answer = self._end(header, await store.record_cold(offset))
-            return await answer() if callable(answer) else answer
-
-        return end_cold
+        return with_record(self._core.store, header.commit_log_offset, partial(self._end, header))
 
     def _end(
         self, header: EndTransactionRequestHeader, record: bytes | None
@@ -151,25 +144,17 @@ class TransactionProcessor:
         code, remark = self._intake.failure(result.status)
         return Command.response(code, remark=remark)
 
-    def resume(self, header: ResumeCheckHalfMessageRequestHeader) -> Command | Continuation:
+    def resume(self, header: ResumeCheckHalfMessageRequestHeader) -> Command | Continuation | None:
         """Begin the checks of a half message anew.
 
         One that was given up becomes a half message again; one that is open stays so.
         One that is finished is refused, where Apache's broker would open it again.
         """
-        store = self._core.store
         try:
             _host, _port, physical_offset = parse_offset_id(header.msg_id or "")
         except (ProtocolError, ConfigurationError):
             return Command.response(ResponseCode.SYSTEM_ERROR, remark=_NOT_RESUMED)
-        record = store.record_nowait(physical_offset)
-        if record is not None or not store.files.blocking:
-            return self._resume(record)
-
-        async def resume_cold() -> Command:
-            return self._resume(await store.record_cold(physical_offset))
-
-        return resume_cold
+        return with_record(self._core.store, physical_offset, self._resume)
 
     def _resume(self, record: bytes | None) -> Command:
         try:
