@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks.against import compare, table
+from benchmarks.against import checkout, compare, dearer, table
 from benchmarks.harness import Report
 from rocketmq_sdk.protocol.json import backend as json_backend
 
@@ -22,6 +22,7 @@ NAMES = (
     "simple",
     "latency",
     "stages",
+    "processor",
     "startup",
     "starting",
     "filters",
@@ -77,10 +78,9 @@ def main() -> int:
     )
     parser.add_argument(
         "--against",
-        metavar="DIR",
-        type=Path,
-        help="run the same in another checkout, in turns, and print how many times as fast "
-        "this one is",
+        metavar="DIR_OR_COMMIT",
+        help="run the same in another checkout, or at a commit, in turns; print how many times "
+        "as fast this one is, and what became more than 5 %% dearer",
     )
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
     options = parser.parse_args()
@@ -88,8 +88,10 @@ def main() -> int:
     if options.against is not None:
         if options.apache or options.stdlib or options.json:
             parser.error("--against goes with --rounds and --scale only")
-        pairs = compare(options.against.resolve(), names, options.rounds, options.scale)
+        with checkout(options.against) as other:
+            pairs = compare(other, names, options.rounds, options.scale)
         print(table(pairs))
+        print(dearer(pairs))
         return 0
     report = Report()
     for round_number in range(1, options.rounds + 1):

@@ -12,15 +12,18 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 HERE: Final = Path(__file__).parents[1]
+DEARER: Final = 1 / 1.05
+"""A ratio below which something became more than 5 % dearer."""
 
 Medians = dict[str, tuple[str, float]]
 """Unit and median of each figure of one run, by name."""
@@ -47,6 +50,25 @@ class Pair:
     def _speedup(self, here: float, there: float) -> float:
         above, below = (here, there) if self.unit.endswith("/s") else (there, here)
         return above / below if below else float("nan")
+
+
+@contextmanager
+def checkout(name: str) -> Iterator[Path]:
+    """A directory that has another state of the code, for the length of a block.
+
+    `name` is such a directory, or a commit. Raises `CalledProcessError` for neither.
+    """
+    if Path(name).is_dir():
+        yield Path(name).resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="rocketmq-bench-") as directory:
+        tree = Path(directory, "tree")
+        git = ("git", "-C", str(HERE), "worktree")
+        subprocess.run([*git, "add", "--quiet", "--detach", str(tree), name], check=True)
+        try:
+            yield tree
+        finally:
+            subprocess.run([*git, "remove", "--force", str(tree)], check=True)
 
 
 def measure(tree: Path, name: str, scale: float) -> Medians:
@@ -85,6 +107,12 @@ def compare(other: Path, names: Sequence[str], rounds: int, scale: float) -> dic
                     pair.here.append(value)
                     pair.there.append(found[other][figure][1])
     return pairs
+
+
+def dearer(pairs: Mapping[str, Pair]) -> str:
+    """The figures that became more than 5 % worse in every round, or that none did."""
+    worse = [name for name, pair in pairs.items() if max(pair.ratios) < DEARER]
+    return "\n".join([f"DEARER {name}" for name in worse]) or "nothing became 5 % dearer"
 
 
 def table(pairs: Mapping[str, Pair]) -> str:

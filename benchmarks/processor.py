@@ -1,0 +1,64 @@
+"""Processor time of a message, client and broker apart, over TCP.
+
+It hardly depends on what else runs, unlike a rate. Each figure is the least of some
+slices: others can only add to it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from benchmarks.sending import batches, in_flight, many_tasks
+from benchmarks.workers import broker_process
+from rocketmq_sdk import Admin, Producer
+
+if TYPE_CHECKING:
+    from benchmarks.harness import Report
+    from benchmarks.workers import Broker
+
+SLICES: Final = 12
+Work = Callable[[Producer, int], Awaitable[float]]
+
+WORKS: Final[dict[str, tuple[int, Work]]] = {
+    "256 in flight": (4000, lambda producer, count: in_flight(producer, "cost", count, 256)),
+    "64 tasks": (4000, lambda producer, count: many_tasks(producer, "cost", count, 64)),
+    "batches of 100": (15_000, lambda producer, count: batches(producer, "cost", count, 100)),
+}
+"""Messages of a slice, and what sends them."""
+
+
+def processor_seconds(process: int) -> float:
+    """What all threads of another process have used so far (Linux)."""
+    tasks = Path(f"/proc/{process}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+
+async def _measure(broker: Broker, report: Report, scale: float) -> None:
+    async with Producer("bench", namesrv=broker) as producer:
+        await Admin(client=producer.client).topics.create("cost", queues=4)
+        for name, (count, work) in WORKS.items():
+            messages = max(500, int(count * scale))
+            await work(producer, messages)
+            costs: list[tuple[float, float]] = []
+            for _ in range(SLICES):
+                client, served = time.process_time(), processor_seconds(broker.process)
+                await work(producer, messages)
+                costs.append(
+                    (
+                        (time.process_time() - client) / messages * 1e6,
+                        (processor_seconds(broker.process) - served) / messages * 1e6,
+                    )
+                )
+            for side, values in zip(("client", "broker"), zip(*costs, strict=True), strict=True):
+                report.add(f"processor: {side}, {name}", "us", min(values))
+
+
+def run(report: Report, scale: float) -> None:
+    """One round."""
+    with broker_process() as broker:
+        trio.run(_measure, broker, report, scale)
