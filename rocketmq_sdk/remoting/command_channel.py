@@ -21,12 +21,12 @@ from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.remoting.budget import OPEN_COST
 from rocketmq_sdk.remoting.call_table import CallTable
 from rocketmq_sdk.remoting.channel import Channel, ChannelLimits, ChannelStatistics
-from rocketmq_sdk.remoting.dispatch import Dispatcher, error_response
+from rocketmq_sdk.remoting.dispatch import error_response
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-    from rocketmq_sdk.remoting.channel import Continuation, Handler
+    from rocketmq_sdk.remoting.channel import Continuation, Handler, Together
 
 STOOD_STILL: Final = 0.05
 """Seconds too late that tell of a loop that was blocked."""
@@ -51,13 +51,13 @@ class CommandChannel(Channel):
     __slots__ = (
         "_calls",
         "_current",
-        "_dispatcher",
         "_finished",
         "_handler",
         "_nursery",
         "_open",
         "_open_bytes",
         "_scope",
+        "_together",
         "limits",
     )
 
@@ -77,7 +77,7 @@ class CommandChannel(Channel):
         )
         self.limits = limits
         self._handler = handler
-        self._dispatcher = handler if isinstance(handler, Dispatcher) else None
+        self._together: Callable[[int], Together | None] | None = getattr(handler, "together", None)
         self._calls = CallTable(limits.max_in_flight, remote_address)
         self._open: dict[int, tuple[Command, int]] = {}
         self._open_bytes = 0
@@ -197,7 +197,7 @@ class CommandChannel(Channel):
         Returns a frame, or None without one, for each that was served.
         """
         first = commands[number]
-        together = None if self._dispatcher is None else self._dispatcher.together(first.code)
+        together = None if self._together is None else self._together(first.code)
         if together is None or len(self._open) >= self.limits.max_requests_in_flight:
             return ()
         code, requests = first.code, list(commands[number : number + TOGETHER])

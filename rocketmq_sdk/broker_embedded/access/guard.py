@@ -11,6 +11,8 @@ has all of it. Everything else is refused: what fails in here, too.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -21,13 +23,14 @@ from rocketmq_sdk.broker_embedded.request import WHOLE_FRAME, refuse
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.signing import ACCESS_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rocketmq_sdk.broker_embedded.access.audit import Audit
     from rocketmq_sdk.broker_embedded.request import Request
-    from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
+    from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler, Together
     from rocketmq_sdk.remoting.dispatch import Dispatcher
 
 logger = logging.getLogger(__name__)
@@ -139,9 +142,7 @@ class Guard:
     def __call__(self, channel: Channel, command: Command) -> Command | Continuation | None:
         """Serve a request, or refuse it."""
         accounts, code = self._accounts, command.code
-        session = channel.attributes.get(_SESSION)
-        if type(session) is not _Session:
-            session = channel.attributes[_SESSION] = _Session(channel)
+        session = self._session(channel)
         try:
             caller = accounts.identify(command, session.source)
         except Refused as refused:
@@ -160,19 +161,74 @@ class Guard:
             return self._refuse(channel, command, DENIED, FAILED)
         if rule.body:
             return self._by_body(channel, command, caller, session, rule)
-        generation = accounts.generation
+        refusal = self._remembered(command, caller, session, rule)
+        return self._decided(channel, command, caller, refusal)
+
+    def together(self, code: int) -> Together | None:
+        """What serves several requests of a code at once, as the handler behind does;
+        None for one by one.
+        """
+        ask: Callable[[int], Together | None] | None = getattr(self._handler, "together", None)
+        serve = None if ask is None else ask(code)
+        return None if serve is None else functools.partial(self._serve_together, serve)
+
+    def _serve_together(
+        self, serve: Together, channel: Channel, requests: Sequence[Command]
+    ) -> Sequence[bytes | None]:
+        """Have the first of the requests served, up to one that is not let in."""
+        session = self._session(channel)
+        admitted = list(itertools.takewhile(functools.partial(self._lets_in, session), requests))
+        if not admitted:
+            return ()
+        answers = serve(channel, admitted)
+        counters, number = self._audit.counters, len(answers)
+        counters["authenticated"] += number
+        counters["allowed"] += number
+        for request in admitted[:number]:
+            self._audit.passed(channel, request.ext_fields.get(ACCESS_KEY), request.code)
+        return answers
+
+    def _lets_in(self, session: _Session, command: Command) -> bool:
+        """Whether a request is to be served; one that is not is refused when it is
+        served alone.
+        """
+        accounts, code = self._accounts, command.code
+        try:
+            caller = accounts.identify(command, session.source)
+        except Refused:
+            return False
+        if caller.unlimited or not accounts.authorizes or accounts.exempt(code):
+            return True
+        rule = self._rules.get(code)
+        return (
+            rule is not None
+            and not rule.body
+            and caller.name is not None
+            and self._remembered(command, caller, session, rule) is None
+        )
+
+    @staticmethod
+    def _session(channel: Channel) -> _Session:
+        session = channel.attributes.get(_SESSION)
+        if type(session) is not _Session:
+            session = channel.attributes[_SESSION] = _Session(channel)
+        return session
+
+    def _remembered(
+        self, command: Command, caller: Caller, session: _Session, rule: Rule
+    ) -> str | None:
+        """Why a caller has no permission, decided once for what the rule depends on."""
+        generation = self._accounts.generation
         if session.generation != generation or len(session.decisions) >= _DECISIONS_MAX:
             session.generation, session.decisions = generation, {}
-        fields = command.ext_fields
+        fields, code = command.ext_fields, command.code
         key = (caller.name, code, *[fields.get(name) for name in rule.fields])
         decisions = session.decisions
         if key in decisions:
-            refusal = decisions[key]
-        else:
-            refusal = decisions[key] = self._refusal(
-                caller, rule.find(command), session.source, code
-            )
-        return self._decided(channel, command, caller, refusal)
+            return decisions[key]
+        refusal = self._refusal(caller, rule.find(command), session.source, code)
+        decisions[key] = refusal
+        return refusal
 
     def _by_body(
         self, channel: Channel, command: Command, caller: Caller, session: _Session, rule: Rule
@@ -229,6 +285,6 @@ class Guard:
     def _refuse(
         self, channel: Channel, command: Command, stage: str, remark: str, user: str | None = None
     ) -> Command:
-        named = command.ext_fields.get("AccessKey") if user is None else user
+        named = command.ext_fields.get(ACCESS_KEY) if user is None else user
         self._audit.refused(channel, named, command.code, stage, remark)
         return refuse(self._accounts.refusal_code, remark)

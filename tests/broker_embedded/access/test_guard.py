@@ -19,16 +19,22 @@ from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
+from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.protocol.bodies.admin import KVTable
 from rocketmq_sdk.protocol.bodies.members import ConsumerData, HeartbeatData
+from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.protocol.subscription import build_subscription
 from rocketmq_sdk.remoting.dispatch import Dispatcher
+from rocketmq_sdk.transport.tcp import open_tcp_stream
 from support.access import ADMIN, ON, SECRET, SignedPeer, add_user, signed
 from support.broker import connect, open_broker, pull_request, send_request
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from trio.testing import MockClock
 
     from rocketmq_sdk.broker_embedded.access.table import AccessTable
@@ -185,6 +191,77 @@ async def test_one_way_requests_are_checked(autojump_clock: MockClock) -> None:
         peer.channel.send_oneway(signed(send_request("topic", b"openly")))
         await trio.sleep(1)
         assert broker.core.stats.put_messages == 1
+
+
+@pytest.mark.real_time
+async def test_sends_that_arrive_together_are_let_in_one_by_one(tmp_path: Path) -> None:
+    """In the order in which they came; what is refused does not end the rest."""
+    async with EmbeddedBroker(tmp_path, listen=0, **ON) as broker:
+        for topic in ("mine", "theirs"):
+            broker.core.topics.put(TopicConfig(topic, 1, 1))
+        await add_user(table_of(broker), "bob", ("Topic:mine", "Pub", "Allow"))
+        assert broker.address is not None
+        frames, wanted = b"", []
+        for number in range(120):
+            topic, secret = "theirs" if number % 10 == 3 else "mine", "bob"
+            if number % 10 == 7:
+                secret = "guessed"
+            sent = send_request(
+                topic,
+                b"%d" % number,
+                properties=f"UNIQ_KEY\x01{number:032X}\x02",
+                reconsume_times=0,
+                batch=False,
+            )
+            request = signed(sent, "bob", secret)
+            request.opaque = number
+            frames += encode_frame(request)
+            wanted.append(DENIED if number % 10 in (3, 7) else 0)
+        stream = await open_tcp_stream(*split_address(broker.address))
+        async with stream:
+            await stream.send_all(frames)
+            reader = FrameReader(stream)
+            with trio.fail_after(20):
+                answers = [await reader.next() for _ in wanted]
+        served = [answer.code for answer in sorted(answers, key=lambda one: one.opaque)]
+        assert served == wanted
+        assert broker.store.max_offset("mine", 0) == 96
+        assert broker.store.max_offset("theirs", 0) == 0
+        counters = broker.parts.access.audit.counters
+        assert (counters["authenticated"], counters["allowed"]) == (108, 96)
+        assert (counters["denied"], counters["notAuthenticated"]) == (12, 12)
+
+
+class FrameReader:
+    """Frames out of a stream."""
+
+    def __init__(self, stream: trio.abc.ReceiveStream) -> None:
+        self._stream = stream
+        self._data = b""
+
+    async def _take(self, size: int) -> bytes:
+        while len(self._data) < size:
+            self._data += await self._stream.receive_some()
+        taken, self._data = self._data[:size], self._data[size:]
+        return taken
+
+    async def next(self) -> Command:
+        size = int.from_bytes(await self._take(4), "big")
+        return decode_frame(await self._take(size))
+
+
+async def test_decisions_are_not_those_of_another_connection_or_another_life(
+    autojump_clock: MockClock,
+) -> None:
+    """A channel that the guard has not seen has no decisions."""
+    async with open_broker(**ON) as (broker, peer), trio.open_nursery() as nursery:
+        await add_user(table_of(broker), "bob", ("Topic:a", "Get", "Allow"))
+        other = await connect(broker, nursery)
+        for connection in (peer, other):
+            bob = SignedPeer(connection, "bob")
+            answer = await bob.ask(RequestCode.GET_TOPIC_CONFIG, topic="a")
+            assert answer.code != DENIED
+        nursery.cancel_scope.cancel()
 
 
 # Retry topics
