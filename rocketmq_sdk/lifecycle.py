@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from threading import get_ident
 from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Self
 
 import trio
@@ -43,6 +44,8 @@ class RunsOnce(ABC):
 
     Each run has its own, and asking for it costs less than for the run's token.
     """
+    _run_thread = 0
+    """The thread of the run."""
 
     @abstractmethod
     def _run(self) -> AbstractAsyncContextManager[None]:
@@ -60,7 +63,7 @@ class RunsOnce(ABC):
             )
         if self._life is not None:
             raise ClosedError(self._second_time)
-        self._run_clock = trio.lowlevel.current_clock()
+        self._run_clock, self._run_thread = trio.lowlevel.current_clock(), get_ident()
         self._life = self._run()
         await self._life.__aenter__()
         return self

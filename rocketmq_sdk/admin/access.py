@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.client.api import access as api
+from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.errors import ConfigurationError, NotFoundError
 from rocketmq_sdk.protocol.bodies.acl import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 
@@ -70,6 +71,7 @@ class Users(_Everywhere):
     Update or Get on the cluster, and must be a super user to deal with super users.
     """
 
+    @checked
     async def create(
         self,
         username: str,
@@ -89,6 +91,7 @@ class Users(_Everywhere):
         for each in await self._addresses(address, cluster, timeout):
             await api.create_user(self._client, each, user, timeout)
 
+    @checked
     async def update(
         self,
         username: str,
@@ -105,6 +108,7 @@ class Users(_Everywhere):
         for each in await self._addresses(address, cluster, timeout):
             await api.update_user(self._client, each, user, timeout)
 
+    @checked
     async def delete(
         self,
         username: str,
@@ -117,6 +121,7 @@ class Users(_Everywhere):
         for each in await self._addresses(address, cluster, timeout):
             await api.delete_user(self._client, each, username, timeout)
 
+    @checked
     async def get(
         self,
         username: str,
@@ -132,6 +137,7 @@ class Users(_Everywhere):
         each = await self._first(address, cluster, timeout)
         return await api.get_user(self._client, each, username, timeout)
 
+    @checked
     async def copy(
         self,
         source: str,
@@ -155,6 +161,7 @@ class Users(_Everywhere):
             change = api.create_user if there is None else api.update_user
             await change(self._client, target, user, timeout)
 
+    @checked
     async def list(
         self,
         containing: str | None = None,
@@ -175,6 +182,7 @@ class Acls(_Everywhere):
     `Topic:prefix*`, `Group:*`, `Cluster:name`. Raises as `Users` does.
     """
 
+    @checked
     async def create(
         self,
         subject: str,
@@ -198,6 +206,7 @@ class Acls(_Everywhere):
         for each in await self._addresses(address, cluster, timeout):
             await api.create_acl(self._client, each, acl, timeout)
 
+    @checked
     async def update(
         self,
         subject: str,
@@ -216,6 +225,7 @@ class Acls(_Everywhere):
         for each in await self._addresses(address, cluster, timeout):
             await api.update_acl(self._client, each, acl, timeout)
 
+    @checked
     async def delete(
         self,
         subject: str,
@@ -232,6 +242,7 @@ class Acls(_Everywhere):
                 self._client, each, _subject(subject), policy_type, resource, timeout
             )
 
+    @checked
     async def get(
         self,
         subject: str,
@@ -244,6 +255,7 @@ class Acls(_Everywhere):
         each = await self._first(address, cluster, timeout)
         return await api.get_acl(self._client, each, _subject(subject), timeout)
 
+    @checked
     async def copy(
         self,
         source: str,
@@ -266,6 +278,7 @@ class Acls(_Everywhere):
                 raise NotFoundError(3002, f"the broker {source} knows no policies of {name}")
             await api.create_acl(self._client, target, acl, timeout)
 
+    @checked
     async def list(
         self,
         subject: str | None = None,

@@ -74,6 +74,7 @@ class Messages(MessageQueries):
         return [self._named_copy(StoredCopy.of(message, place)) for message, place in found]
 
     @asynccontextmanager
+    @checked
     async def follow(
         self, topic: str, *, begin: Moment = None, tags: str = "*", sql: str | None = None
     ) -> AsyncIterator[trio.MemoryReceiveChannel[ReceivedMessage]]:
@@ -87,6 +88,7 @@ class Messages(MessageQueries):
         for a topic that nobody knows, `ConfigurationError` for an expression that no
         broker would serve, `SubscriptionError` when the broker refuses it.
         """
+        self._client.check_run()
         full = self._namespace.wrap(topic)
         kind = ExpressionType.TAG if sql is None else ExpressionType.SQL92
         expression = tags if sql is None else sql

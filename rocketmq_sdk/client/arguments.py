@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -62,6 +62,8 @@ _MOMENT: Final = "an aware datetime or epoch milliseconds as a whole number"
 _RULES: Final[dict[str, _Rule]] = {
     "str": _Rule((str,), "a text"),
     "str | None": _Rule((str, NONE), "a text"),
+    "Iterable[str]": _Rule((Iterable,), "texts", item=(str,)),
+    "Iterable[str] | None": _Rule((Iterable, NONE), "texts", item=(str,)),
     "bytes": _Rule((bytes, bytearray, memoryview), "bytes"),
     "bool": _Rule((bool,), "True or False"),
     "int": _Rule((int,), "a whole number"),

@@ -69,6 +69,10 @@ class QueryClient(Caller, Protocol):
         """The brokers that routes have named."""
         ...
 
+    def check_run(self) -> None:
+        """Raise `WrongRunError` in another `trio.run` than the client's."""
+        ...
+
     async def route(self, topic: str) -> TopicRoute:
         """The route of a topic. Raises `RouteError`."""
         ...

@@ -265,6 +265,7 @@ class Accumulator:
 
     @trio.lowlevel.enable_ki_protection
     def _begin(self, key: _Key, topic: TopicTargets, message: Message) -> _Batch:
+        self._under_way.check_run()
         now = trio.current_time()
         handle = SendHandle(
             topic,

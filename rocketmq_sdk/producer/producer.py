@@ -45,7 +45,6 @@ SEND_V2: Final = 310
 SEND_BATCH: Final = 320
 COMPRESS_IN_THREAD: Final = 256 * 1024
 _UNENDING: Final = float("inf")
-_UNAIMED: Final = (None, None, UNSET, None)
 
 
 class Producer(SendEngine):
@@ -121,11 +120,14 @@ class Producer(SendEngine):
         if size >= COMPRESS_IN_THREAD or self._types is not None or self._under_way.is_full(size):
             return None
         if (
-            self._accumulator is not None
-            and (queue, selector, key, timeout) == _UNAIMED
-            and self._accumulator.takes(message)
+            (accumulator := self._accumulator) is not None
+            and queue is None
+            and selector is None
+            and key is UNSET
+            and timeout is None
+            and accumulator.takes(message)
         ):
-            return self._accumulate(message)
+            return self._accumulate(accumulator, message)
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         return self._start(message, queue, selector, key, seconds)
 
@@ -140,11 +142,14 @@ class Producer(SendEngine):
     ) -> SendHandle | AccumulatedHandle:
         """Hand a message over, in a batch or compressed in a thread if need be."""
         if (
-            self._accumulator is not None
-            and (queue, selector, key, timeout) == _UNAIMED
-            and self._accumulator.takes(message)
+            (accumulator := self._accumulator) is not None
+            and queue is None
+            and selector is None
+            and key is UNSET
+            and timeout is None
+            and accumulator.takes(message)
         ):
-            return self._accumulate(message)
+            return self._accumulate(accumulator, message)
         size, packed = len(message.body), None
         if size >= COMPRESS_IN_THREAD and size >= self.config.compress_over:
             check_size(size, self.config.max_message_size)
@@ -180,11 +185,14 @@ class Producer(SendEngine):
         if self._types is not None:
             self._types.check(self._topics[message.topic], message)
         if (
-            self._accumulator is not None
-            and (queue, selector, key, timeout) == _UNAIMED
-            and self._accumulator.takes(message)
+            (accumulator := self._accumulator) is not None
+            and queue is None
+            and selector is None
+            and key is UNSET
+            and timeout is None
+            and accumulator.takes(message)
         ):
-            return self._accumulate(message)
+            return self._accumulate(accumulator, message)
         handle = self._start(
             message, queue, selector, key, self._timeout if timeout is None else to_seconds(timeout)
         )

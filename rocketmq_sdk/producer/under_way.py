@@ -88,12 +88,10 @@ class UnderWay:
 
         Who comes while others wait has to wait behind them.
         """
+        if self._waiting:
+            return True
         count = self.count
-        return (
-            count >= self._max_count
-            or (count > 0 and self.bytes + size > self._max_bytes)
-            or bool(self._waiting)
-        )
+        return count >= self._max_count or (count > 0 and self.bytes + size > self._max_bytes)
 
     def refusal(self) -> TooManyRequestsError:
         """The error of a message that cannot wait."""

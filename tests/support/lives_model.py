@@ -3,8 +3,9 @@ a model of what their callers may see.
 
 The rules: each message ends once, in time, and as it was told; nothing that is stored
 is lost for any group; no committed offset passes a message that nobody has finished,
-and none goes back, but to where a member began that had read it before the commit which
-it undoes; what is acknowledged does not come again; in the end nothing is in flight.
+and none goes back, but where the last one to take the queue began, who undoes what the
+one before it committed meanwhile; a former owner takes nothing back; what is
+acknowledged does not come again; in the end nothing is in flight.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
 from rocketmq_sdk.errors import RocketMQError, TooManyRequestsError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.producer import Producer
 from support.failing_hooks import HookError, Hooks
@@ -243,13 +245,15 @@ class World:
         self.seen = Seen()
         self.hooks = Hooks()
         self.members: list[Member] = []
+        self._all: list[Member] = []
         self.producer: Producer
         self._producer_settings = producer
         self._producing: Switch
         self._sending: set[trio.CancelScope] = set()
         self._pending = 0
         self._blocked = 0.0
-        self._began: dict[tuple[int, Place, str], int] = {}
+        self._began: dict[tuple[int, Place], tuple[str, int]] = {}
+        """Who has taken a queue last, by the host it comes from, and at what offset."""
         self._writer: dict[tuple[int, Place], str] = {}
         self._watched: dict[tuple[int, Place], int] = {}
         cluster.on_commit = self._committed
@@ -273,16 +277,30 @@ class World:
     # -- offsets
 
     def _read(self, broker: int, place: Place, host: str, offset: int) -> None:
-        self._began[broker, place, host] = max(offset, 0)
+        if not self._hands_over(broker, place, host):
+            self._began[broker, place] = host, max(offset, 0)
+
+    def _hands_over(self, broker: int, place: Place, host: str) -> bool:
+        """Whether who asks for an offset gives the queue up: it looks whether the next
+        owner is further already.
+        """
+        _group, topic, queue_id = place
+        queue = MessageQueue(topic, self.cluster.brokers[broker].name, queue_id)
+        return any(
+            queue in member.consumer._member._rebalancer.leaving
+            for member in self._all
+            if member.host == host and member.kind != "simple" and member.consumer is not None
+        )
 
     def _committed(self, broker: int, place: Place, host: str, before: int, now: int) -> None:
         self._check_passed(broker, place, now)
         where = f"{place} of broker {broker}"
         if now < before:
-            began = self._began.get((broker, place, host), 0)
+            owner, began = self._began.get((broker, place), (host, 0))
             self.seen.check(
-                now >= began and self._writer.get((broker, place)) != host,
-                f"{where} went back from {before} to {now} by {host}, which began at {began}",
+                now >= began and host == owner and self._writer.get((broker, place)) != host,
+                f"{where} went back from {before} to {now} by {host}; {owner} has taken it at "
+                f"{began}",
             )
         self._writer[broker, place] = host
 
@@ -390,6 +408,7 @@ class World:
         if sum(member.kind == kind for member in self.members) < MOST_MEMBERS:
             member = Member(self, kind, variant)
             self.members.append(member)
+            self._all.append(member)
             self.nursery.start_soon(member.run)
 
     def _pick(self, which: int) -> Member | None:

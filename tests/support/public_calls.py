@@ -42,7 +42,7 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 INTERNAL = {
     *("check_run", "on_check_transaction", "on_reply", "on_route_changed"),
     *("register_consumer", "register_producer", "unregister_consumer", "unregister_producer"),
-    *("broker_address", "heartbeat_data", "knows"),
+    *("broker_address", "heartbeat_data", "knows", "begin", "poll_limits"),
 }
 """What the package itself calls, and what only reads a table."""
 
@@ -136,8 +136,42 @@ _FOUND = [
     call("messages.in_time", topic=TOPIC, begin=1, end=MOMENT, timeout=1.0),
 ]
 _ADDRESS = "127.0.0.1:9"
+_SUBJECT: dict[str, object] = {"address": _ADDRESS, "timeout": 1.0}
+_ACL: dict[str, object] = {
+    "subject": "User:a",
+    "resources": ["Topic:orders"],
+    "actions": ["Pub"],
+    "decision": "Allow",
+    "source_ips": ["10.0.0.1"],
+    "policy_type": "Custom",
+}
+_ACCESS = [
+    *(call(f"users.{name}", username="a", **_SUBJECT) for name in ("delete", "get")),
+    call("users.create", username="a", password="b", user_type="Normal", **_SUBJECT),
+    call(
+        "users.update",
+        username="a",
+        password="b",
+        user_type="Normal",
+        user_status="enable",
+        **_SUBJECT,
+    ),
+    call("users.list", containing="a", **_SUBJECT),
+    call("users.copy", source=_ADDRESS, target=_ADDRESS, usernames=["a"], timeout=1.0),
+    *(call(f"acls.{name}", **_ACL, **_SUBJECT) for name in ("create", "update")),
+    call("acls.delete", subject="User:a", resource="Topic:orders", policy_type="x", **_SUBJECT),
+    call("acls.get", subject="User:a", **_SUBJECT),
+    call("acls.list", subject="User:a", resource="Topic:orders", **_SUBJECT),
+    call("acls.copy", source=_ADDRESS, target=_ADDRESS, subjects=["User:a"], timeout=1.0),
+]
 _ADMIN = [
     *_FOUND,
+    *_ACCESS,
+    call("messages.follow", topic=TOPIC, begin=1, tags="*", sql="a > 1"),
+    call("dead_letters.of", group="billing", begin=1, end=MOMENT, timeout=1.0),
+    call("dead_letters.purge", group="billing", timeout=1.0),
+    call("dead_letters.resend", message=RECEIVED, group="billing", timeout=1.0),
+    call("dead_letters.topics", timeout=1.0),
     call("cluster.brokers", cluster="c", timeout=1.0),
     call("cluster.masters", cluster="c", timeout=1.0),
     call("cluster.runtime_info", address=_ADDRESS, timeout=1.0),
@@ -269,8 +303,9 @@ def public_methods(kind: type) -> Iterator[str]:
     yield from _methods(kind)
     if kind is Admin:
         admin = Admin(namesrv=_ADDRESS)
-        for part in ("cluster", "topics", "groups", "messages"):
-            yield from (f"{part}.{name}" for name in _methods(type(getattr(admin, part))))
+        for part, value in vars(admin).items():
+            if not part.startswith("_") and part != "client":
+                yield from (f"{part}.{name}" for name in _methods(type(value)))
 
 
 def _methods(kind: type) -> Iterator[str]:

@@ -97,6 +97,7 @@ class AssignedQueues(Rebalancer):
             )
             for queue in change.revoked:
                 self._revoke(self.owned[queue], moved=True)
+            complete &= await self._settle_doubts(topic)
             complete &= await self._acquire_all(change.added, nursery, unreachable)
         return complete
 

@@ -362,6 +362,10 @@ class QueueMembership(Membership):
         if topic in self._subscriptions:
             self._rebalancer.wake()
 
+    def on_broker_disconnected(self, broker_name: str) -> None:
+        """A broker is away, and may give our queues to other members."""
+        self._rebalancer.doubt(broker_name)
+
     def on_broker_connected(self, address: str) -> None:  # noqa: ARG002 - part of the interface
         """A broker is connected, perhaps again: rebalance now."""
         self._rebalancer.wake()

@@ -177,6 +177,43 @@ class Rebalancer:
             owned.process_queue.set_paused(False)
         self.wake()
 
+    def doubt(self, broker_name: str) -> None:
+        """Commit nothing at a broker until a round has seen how far others have come.
+
+        It was away, and may have given the queues to them meanwhile.
+        """
+        for queue, owned in self.owned.items() if self._context.commits else ():
+            owned.puller.doubtful |= queue.broker_name == broker_name
+
+    async def _settle_doubts(self, topic: str) -> bool:
+        """Give up doubtful queues in which others have come further, to be taken there.
+
+        Returns False when that is not known of all.
+        """
+        complete = True
+
+        async def look(_broker_name: str, some: list[OwnedQueue]) -> None:
+            nonlocal complete
+            for owned in some:
+                try:
+                    known = await self._context.offsets.read(owned.queue)
+                except RocketMQError:
+                    complete = False
+                    return
+                if known is None or known <= owned.process_queue.commit_offset:
+                    owned.puller.doubtful = False
+                elif self.owned.get(owned.queue) is owned:
+                    self._revoke(owned, moved=True)
+
+        doubtful = [
+            owned
+            for queue, owned in self.owned.items()
+            if queue.topic == topic and owned.puller.doubtful
+        ]
+        work = by_broker(doubtful, lambda owned: owned.queue.broker_name)
+        await for_each_broker(work, look, bound=math.inf)
+        return complete
+
     async def commit_all(self) -> None:
         """Commit the contiguous prefix of each owned queue, to all brokers at once.
 
@@ -187,7 +224,9 @@ class Rebalancer:
 
     async def _commit_to(self, _broker_name: str, some: list[OwnedQueue]) -> None:
         for owned in some:
-            if self._may_commit(owned) and not await self._context.offsets.commit(
+            if owned.puller.doubtful or not self._may_commit(owned):
+                continue
+            if not await self._context.offsets.commit(
                 owned.queue, owned.process_queue.commit_offset, confirmed=False
             ):
                 return  # the broker cannot be reached
@@ -341,7 +380,9 @@ class Rebalancer:
         for queue in change.revoked:
             self._revoke(self.owned[queue], moved=True)
         complete = client.client_id in ids
-        if not complete:
+        if complete:
+            complete = await self._settle_doubts(topic)
+        else:
             # The broker has not seen the heartbeat, so all queues of the topic were
             # given up.
             await self._context.introduce()
@@ -530,12 +571,14 @@ class Rebalancer:
 
     async def _commit_last(self, owned: OwnedQueue) -> None:
         """Commit the end of an owned queue, unless somebody else may own it now."""
-        if owned.reset_to is not None:
-            final = owned.reset_to
-        elif self._context.commits and not owned.moved:
+        final = owned.reset_to
+        if final is None:
+            if owned.moved or not self._context.commits:
+                return
+            if owned.puller.doubtful:
+                await self._hand_over(owned)
+                return
             final = owned.process_queue.commit_offset
-        else:
-            return
         if self._may_commit(owned):
             await self._context.offsets.commit(owned.queue, final, confirmed=True)
 

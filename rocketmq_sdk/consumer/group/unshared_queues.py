@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from rocketmq_sdk.protocol.subscription import SubscriptionData
 
 
-class AllQueues(Rebalancer):
+class UnsharedQueues(Rebalancer):
+    """Owns queues that no other member of the group takes meanwhile."""
+
+    def doubt(self, broker_name: str) -> None:
+        """Nobody else may have come further."""
+
+
+class AllQueues(UnsharedQueues):
     """Owns every readable queue of the subscribed topics."""
 
     async def _rebalance(self, nursery: trio.Nursery, unreachable: set[str]) -> bool:
@@ -38,7 +45,7 @@ class AllQueues(Rebalancer):
         return await self._acquire_all(change.added, nursery, unreachable)
 
 
-class ChosenQueues(Rebalancer):
+class ChosenQueues(UnsharedQueues):
     """Owns the queues that the program chooses, whatever other members do."""
 
     def __init__(

@@ -133,6 +133,8 @@ class QueuePuller:
         """Why pulling does not work at present; empty when it does."""
         self.max_offset: int | None = None
         self.last_pull: float | None = None
+        self.doubtful = False
+        """Another member may have been further; a pull commits nothing then."""
         self._undecodable: int | None = None
         self._undecoded = 0
         self._single = 0
@@ -251,7 +253,7 @@ class QueuePuller:
         # A slave keeps no offsets of its own.
         header.sys_flag = (
             self._flags | PullSysFlag.COMMIT_OFFSET
-            if commit_offset > 0 and not found.is_slave
+            if commit_offset > 0 and not found.is_slave and not self.doubtful
             else self._flags
         )
         return await pull_message(

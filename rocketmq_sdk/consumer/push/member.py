@@ -249,7 +249,8 @@ class PushMember(QueueMembership):
         super().on_broker_connected(address)
 
     def on_broker_disconnected(self, broker_name: str) -> None:
-        """A broker is away: it may give our locks to others before it is back."""
+        """A broker is away: it may give our queues and locks to others meanwhile."""
+        super().on_broker_disconnected(broker_name)
         self._rebalancer.distrust_locks(broker_name)
 
     def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
