@@ -389,15 +389,35 @@ class CommitLog:
         file = self.chain.find(position)
         if file is None:
             return self.kept.read(position, size)
-        if position + size > self.written:
+        rest = self._not_written(position, size)
+        if rest is None:
             return None
+        in_file = size - len(rest)
         try:
-            found = file.read(position, size)
+            found = file.read(position, in_file)
         except StoreError:
             if self.chain.find(position) is file:
                 raise
             return None
-        return found if len(found) == size else None
+        if len(found) != in_file:
+            return None
+        return found + rest if rest else found
+
+    def _not_written(self, position: int, size: int) -> bytearray | None:
+        """The end of a span that is in memory alone, while its start is in the file.
+
+        Empty when all of it is in the file, None when it is not all in the log.
+        """
+        while True:
+            written = self.written
+            if position + size <= written:
+                return bytearray()
+            if position >= written:
+                return None
+            rest = self.read_hot(written, position + size - written)
+            # Written, and forgotten, while another thread has looked for it here.
+            if rest is not None or self.written == written:
+                return rest
 
     def read_nowait(self, position: int, size: int) -> bytes | bytearray | None:
         """Like `read`, but also None when the bytes would come from the disk."""
@@ -407,9 +427,11 @@ class CommitLog:
         file = self.chain.find(position)
         if file is None:
             return self.kept.read(position, size)
-        if position + size > self.written:
+        rest = self._not_written(position, size)
+        if rest is None:
             return None
-        return file.read_nowait(position, size)
+        found = file.read_nowait(position, size - len(rest))
+        return found + rest if found is not None and rest else found
 
     def data_span(self, position: int, limit: int, end: int) -> int:
         """How many bytes from a position on one read may take.
