@@ -10,7 +10,6 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
-from weakref import WeakSet
 
 import trio
 
@@ -21,7 +20,10 @@ from rocketmq_sdk.aio.callbacks import (
     listener_in_loop,
 )
 from rocketmq_sdk.aio.run import LoopRun, join_run
-from rocketmq_sdk.errors import ClosedError, ConfigurationError
+from rocketmq_sdk.doors.face import AnyFace
+from rocketmq_sdk.doors.face import inner_client as client_behind
+from rocketmq_sdk.doors.outcomes import LeftByErrorError, is_reason
+from rocketmq_sdk.errors import ClosedError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -30,12 +32,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-F = TypeVar("F", bound="Face")
 logger = logging.getLogger("rocketmq_sdk.aio")
-
-
-class LeftByErrorError(Exception):
-    """The block was left by an exception, which is the caller's own."""
 
 
 class KeptBlock(Generic[T]):
@@ -126,7 +123,7 @@ class KeptBlock(Generic[T]):
                 return False  # the error itself has cancelled it
             raise
         except BaseException as failure:
-            if self._reason is not None and _is_one(failure, self._reason):
+            if self._reason is not None and is_reason(failure, self._reason):
                 assert error is not None
                 error.__traceback__ = traceback
                 return False
@@ -143,19 +140,6 @@ class KeptBlock(Generic[T]):
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)  # it may not have come yet
         return self._parent.uncancel() <= self._cancelling
-
-
-def _is_one(failure: BaseException, reason: Exception) -> bool:
-    """Whether a failure is the reason why a block was left.
-
-    Nurseries take the only member out of a group, also out of a group of the user's.
-    """
-    known: BaseException = reason
-    while failure is not known:
-        if not isinstance(known, BaseExceptionGroup) or len(known.exceptions) != 1:
-            return False
-        known = known.exceptions[0]
-    return True
 
 
 class Managed(AbstractAsyncContextManager[T], Generic[T]):
@@ -187,49 +171,8 @@ class Managed(AbstractAsyncContextManager[T], Generic[T]):
         return await self._kept.leave(error)
 
 
-class Face:
+class Face(AnyFace[LoopRun]):
     """The asyncio face of an object that lives in trio."""
-
-    _inner: Any
-    _run: LoopRun | None = None
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    @property
-    def _parts(self) -> WeakSet[Face]:
-        """Faces that work while this one is open."""
-        parts: WeakSet[Face] | None = self.__dict__.get("_adopted")
-        if parts is None:
-            parts = self.__dict__["_adopted"] = WeakSet()
-        return parts
-
-    def _adopt(self, part: F) -> F:
-        self._parts.add(part)
-        part._set_run(self._run)
-        return part
-
-    def _set_run(self, run: LoopRun | None) -> None:
-        self._run = run
-        for part in self._parts:
-            part._set_run(run)
-
-    def _client_of(self, given: F | None, kind: type[F], inner: object) -> F:
-        """The face of the client that was given, or of the one that was made."""
-        if given is not None:
-            return given
-        made = kind.__new__(kind)
-        Face.__init__(made, inner)
-        return self._adopt(made)
-
-    def _running(self) -> LoopRun:
-        run = self._run
-        if run is None:
-            raise ClosedError(
-                f"the {type(self).__name__} is not open; use it inside its `async with` block"
-            )
-        run.check()
-        return run
 
     async def _call(
         self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
@@ -322,16 +265,6 @@ class Stream(AsyncIterator[T]):
         return await self._face._call(self._items.__anext__)
 
 
-def inner_of(value: Any) -> Any:
-    """What a face stands for; anything else as it is."""
-    return value._inner if isinstance(value, Face) else value
-
-
-def inner_client(client: Any) -> Any:
-    """The client of a face. Raises `ConfigurationError` for one of another door."""
-    if client is not None and not isinstance(client, Face):
-        raise ConfigurationError(
-            f"client is {client!r}, which is no Client of rocketmq_sdk.aio; make it with "
-            "rocketmq_sdk.aio.Client"
-        )
-    return None if client is None else client._inner
+def inner_client(client: object) -> Any:
+    """The client behind a face. Raises `ConfigurationError` for one of another door."""
+    return client_behind(client, Face)

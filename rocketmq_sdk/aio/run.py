@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 import trio
 
 from rocketmq_sdk.aio.guest import Guest
+from rocketmq_sdk.doors.outcomes import told_outside
 from rocketmq_sdk.errors import ClosedError, WrongRunError
-from rocketmq_sdk.lifecycle import unwrap_single
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -49,7 +49,7 @@ class Call:
                 return
             self.error = asyncio.CancelledError()
         except BaseException as error:  # noqa: BLE001 - whoever called gets it
-            self.error = _told(error)
+            self.error = told_outside(error, "it was closed with everything in its event loop")
         finally:
             self.done = True
             wake(self.waiter)
@@ -182,19 +182,6 @@ class LoopRun:
         call = Call()
         self.nursery.start_soon(call.work, function)
         return call
-
-
-def _told(error: BaseException) -> BaseException:
-    """What a caller in asyncio is told; a cancellation that is not its own ends all."""
-    if isinstance(error, BaseExceptionGroup):
-        rest = error.split(trio.Cancelled)[1]
-        if rest is error:
-            return error
-        if rest is not None:
-            return unwrap_single(rest)
-    elif not isinstance(error, trio.Cancelled):
-        return error
-    return ClosedError("it was closed with everything in its event loop")
 
 
 async def _undisturbed(future: asyncio.Future[None]) -> None:

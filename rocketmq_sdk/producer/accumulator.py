@@ -180,6 +180,10 @@ class AccumulatedHandle:
         """Take a callback back."""
         self._batch.handle.do_not_call(callback)
 
+    def mark(self, *, seen: bool) -> None:
+        """As `SendHandle.mark`, for the whole batch."""
+        self._batch.handle.observed = seen
+
     def abandon(self) -> None:
         """Take the message back; it is not sent then, unless its batch has left."""
         self._batch.owner.withdraw(self._batch, self._index)

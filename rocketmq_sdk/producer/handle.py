@@ -223,6 +223,10 @@ class SendHandle:
         if self._waiters is not None and callback in self._waiters:
             self._waiters.remove(callback)
 
+    def mark(self, *, seen: bool) -> None:
+        """Say whether somebody has seen, or will see, what becomes of the message."""
+        self.observed = seen
+
     def abandon(self) -> None:
         """Give the message up, as when the only waiter of it is cancelled."""
         if not self.done:

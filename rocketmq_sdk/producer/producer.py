@@ -131,6 +131,19 @@ class Producer(SendEngine):
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         return self._start(message, queue, selector, key, seconds)
 
+    def check_room(self, message: Message, ahead: int) -> None:
+        """Raise `TooManyRequestsError` for a message that cannot be submitted now.
+
+        `ahead` messages are about to be. For doors; it may be called in any thread.
+        """
+        try:
+            size = len(message.body)
+        except AttributeError:
+            raise _no_message(message) from None
+        under_way = self._under_way
+        if under_way.is_full(size) or under_way.count + ahead >= self.config.max_in_flight:
+            raise under_way.refusal()
+
     async def _enter(
         self,
         message: Message,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping
-from textwrap import dedent
+from textwrap import dedent, fill
 from typing import Final
 
 import attrs
@@ -115,6 +115,7 @@ class Door:
     templates: dict[str, str]
     heads: dict[str, str]
     replaced: tuple[tuple[str, str], ...]
+    in_programs: tuple[tuple[str, str], ...]
     docs: dict[str, str]
 
     def home(self, name: str) -> str | None:
@@ -156,9 +157,18 @@ class Door:
         """A docstring in the door's words."""
         if key in self.docs:
             return dedent(self.docs[key]).strip()
+        return "\n\n".join(map(self._paragraph, docstring.split("\n\n")))
+
+    def _paragraph(self, text: str) -> str:
+        """A paragraph in the words of the door, in even lines if that changes it."""
+        if "```" in text or text.startswith("    "):
+            for old, new in self.in_programs:
+                text = text.replace(old, new)
+            return text
+        joined = changed = " ".join(text.split())
         for old, new in self.replaced:
-            docstring = docstring.replace(old, new)
-        return docstring
+            changed = changed.replace(old, new)
+        return text if changed == joined else fill(changed, 80, break_on_hyphens=False)
 
 
 _CLIENT: Final = "self.client = self._client_of(client, Client, self._inner.client)"
@@ -324,9 +334,8 @@ AIO: Final = Door(
         "Entered": "rocketmq_sdk.aio.life",
         "InProcessBroker": "rocketmq_sdk.aio.life",
         "Managed": "rocketmq_sdk.aio.life",
-        "inner_of": "rocketmq_sdk.aio.life",
+        "inner_of": "rocketmq_sdk.doors.face",
         "inner_client": "rocketmq_sdk.aio.life",
-        "WithCalls": "rocketmq_sdk.aio.life",
         "Stream": "rocketmq_sdk.aio.life",
         "sent": "rocketmq_sdk.aio.handles",
         "handle_of": "rocketmq_sdk.aio.handles",
@@ -409,11 +418,187 @@ AIO: Final = Door(
         "stream": "def -> AsyncIterator[{item}]",
     },
     replaced=(
-        ("Raises `WrongRunError`\noutside of trio.", "Raises `WrongRunError`\nin another loop."),
-        ("from any task of the same `trio.run`", "from any task of the same event loop"),
-        ("Synchronous, no task.", "Synchronous, no task."),
+        (
+            "the trio run in which the block was entered; use from another run raises",
+            "the event loop in which the block was entered; use from another loop raises",
+        ),
+        ("of the same `trio.run`", "of the same event loop"),
+        ("in its `trio.run`", "in its event loop"),
+        (
+            "or a plain one that runs in a worker thread",
+            "which runs in the loop of the caller, or a plain one, which runs in a worker thread",
+        ),
+    ),
+    in_programs=(),
+    docs={},
+)
+
+SYNC: Final = Door(
+    package="rocketmq_sdk.sync",
+    title="The door for threads: the same classes as in `rocketmq_sdk`, without async.",
+    text=(
+        "`from rocketmq_sdk.sync import Producer` is used with `with` and called from any thread:\n"
+        "one implementation, which runs in a thread of its own as long as something is open. All\n"
+        "other names are those of `rocketmq_sdk` itself."
+    ),
+    users="threads",
+    own={
+        **dict.fromkeys(
+            ("Face", "Entered", "Managed", "Stream", "InProcessBroker", "inner_client", "next_of"),
+            "rocketmq_sdk.sync.life",
+        ),
+        "inner_of": "rocketmq_sdk.doors.face",
+        **dict.fromkeys(
+            ("send", "submit", "SendHandle", "AccumulatedHandle"), "rocketmq_sdk.sync.futures"
+        ),
+        **dict.fromkeys(
+            ("NamesrvSource", "Listener", "Checker", "LocalWork", "ChangeListener"),
+            "rocketmq_sdk.sync.arguments",
+        ),
+        "poll": "rocketmq_sdk.sync.polling",
+        "polled_by_thread": "rocketmq_sdk.sync.polling",
+        "AbstractContextManager": "contextlib",
+        "Iterator": "collections.abc",
+        "TransactionResult": "rocketmq_sdk.producer.transaction",
+        "TransactionState": "rocketmq_sdk.model.enums",
+    },
+    bases={},
+    bodies={
+        "Producer.send": """\
+            run = self._run or self._running()
+            return send(run, self._inner, message, (queue, selector, key, timeout))""",
+        "Producer.submit": """\
+            run = self._run or self._running()
+            return submit(run, self._inner, message, (queue, selector, key, timeout))""",
+        "TransactionProducer.send_in_transaction": """\
+            # The local work runs in the thread of the caller.
+            with self.transaction(
+                message, check_immunity=check_immunity, rollback_on=rollback_on, timeout=timeout
+            ) as transaction:
+                state = local_work(transaction)
+                if state is not None:
+                    transaction.state = TransactionState(state)
+            return TransactionResult(transaction.half, transaction.state, transaction.confirmed)""",
+        "Messages.follow": """\
+            return Managed(
+                self._running(),
+                lambda: self._inner.follow(topic, begin=begin, tags=tags, sql=sql),
+                lambda messages: Stream(self, lambda: messages),
+            )""",
+        "SimpleConsumer.__aiter__": (
+            "return self._adopt(ReceivedMessages(self._inner.__aiter__()))"
+        ),
+        "ReceivedMessages.__aiter__": "return self",
+        "ReceivedMessages.__anext__": "return next_of(self, self._inner)",
+        "LitePullConsumer.__aiter__": "return self",
+        "LitePullConsumer.poll": "return poll(self, self._inner, timeout, max_messages)",
+        "LitePullConsumer.__anext__": "return polled_by_thread(self, self._inner)",
+    },
+    returns={
+        "Messages.follow": "AbstractContextManager[Iterator[ReceivedMessage]]",
+        "Producer.submit": "SendHandle",
+    },
+    conversions={
+        "PushConsumer": {"listener": "self._listener_in_thread({})"},
+        "LitePullConsumer": {"on_assignment_change": "self._change_listener_in_thread({})"},
+        "TransactionProducer": {"checker": "self._in_thread({}, 'checker')"},
+    },
+    names={"__aiter__": "__iter__", "__anext__": "__next__"},
+    templates={
+        "async": "return self._call({call})",
+        "plain": "return self._call_now({call})",
+        "property": "return self._inner.{name}",
+        "block": "return Managed(self._running(), lambda: self._inner.{name}({given}))",
+        "stream": "return Stream(self, lambda: self._inner.{name}({given}))",
+    },
+    heads={
+        "async": "def -> {returns}",
+        "plain": "def -> {returns}",
+        "property": "def -> {returns}",
+        "block": "def -> AbstractContextManager[{item}]",
+        "stream": "def -> Iterator[{item}]",
+    },
+    replaced=(
+        ("async with", "with"),
+        ("async for", "for"),
+        (
+            (
+                "All channels, local ones too, belong to the trio run in which the block was entered; "
+                "use from another run raises a `RocketMQError`."
+            ),
+            "Any thread of the process may use it.",
+        ),
+        ("ends its tasks and connections", "ends its connections"),
+        (", from any task of the same `trio.run`,", ", from any thread,"),
+        ("in its `trio.run`", "in the process that opened it"),
+        ("Any number of tasks may", "Any number of threads may"),
+        ("the same task polls", "the same thread polls"),
+        ("when the task requests", "when the thread requests"),
+        ("messages to other tasks", "messages to other threads"),
+        (" (an async function is awaited)", " in a thread of its own"),
+        ("Synchronous, no task.", "Returns at once."),
+        (
+            "Await the handle for the result. Raises `TooManyRequestsError` when",
+            (
+                "The handle is a `concurrent.futures.Future`: `result()` waits for the result. Raises "
+                "`TooManyRequestsError` when"
+            ),
+        ),
+        (
+            (
+                "are under way, `ConfigurationError` for a message that is not acceptable, "
+                "`ClosedError`; all else"
+            ),
+            "are under way, and `ClosedError`; all else",
+        ),
+        ("without anybody awaiting it", "without anybody asking for its result"),
+        (
+            "It is an async function, or a plain one that runs in a worker thread.",
+            "It is a plain function, and runs in worker threads.",
+        ),
+        (
+            "is cancelled (a thread goes on, its result ignored) and its message is",
+            "goes on, its result ignored, and its message is",
+        ),
+        (
+            (
+                "Leaving it by an exception or cancellation cancels the listeners and takes at most 2. "
+                "Only a listener that shields itself from cancellation or blocks the event loop can "
+                "outlast that: a task cannot be abandoned, so the block ends when it does."
+            ),
+            (
+                "Leaving it by an exception waits for no listener and takes at most 2: a listener "
+                "that runs goes on, its result ignored."
+            ),
+        ),
+        ("one after another, for one task", "one after another, for one thread"),
+        ("`checker` is an async function that", "`checker` is a function that"),
+        ("(60), which is cancelled.", "(60), whose result is ignored then."),
+        (
+            "Raises `ConfigurationError` for a plain function as the checker.",
+            "Raises `ConfigurationError` for an async function as the checker.",
+        ),
+        ("Run the block", "Run the block"),
+        ("await `local_work(transaction)`", "call `local_work(transaction)`"),
+        (
+            (
+                "A failure in the background cancels the block and is raised from it as one "
+                "`RocketMQError`."
+            ),
+            (
+                "After a failure in the background, calls raise `ClosedError`, and the block raises the "
+                "failure as one `RocketMQError` when it is left; `join` waits for one."
+            ),
+        ),
+        ("When cancelled the message is given up", "Ctrl-C gives the message up"),
+    ),
+    in_programs=(
+        ("async with", "with"),
+        ("async for", "for"),
+        ("async def", "def"),
+        ("await ", ""),
     ),
     docs={},
 )
 
-DOORS: Final = (AIO,)
+DOORS: Final = (AIO, SYNC)

@@ -17,7 +17,8 @@ from rocketmq_sdk.aio.faces.admin_messages import Messages
 from rocketmq_sdk.aio.faces.admin_topics import Topics
 from rocketmq_sdk.aio.faces.admin_users import Users
 from rocketmq_sdk.aio.faces.client import Client
-from rocketmq_sdk.aio.life import Entered, inner_client, inner_of
+from rocketmq_sdk.aio.life import Entered, inner_client
+from rocketmq_sdk.doors.face import inner_of
 
 if TYPE_CHECKING:
     from typing import Unpack

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.aio.faces.queries import MessageQueries
-from rocketmq_sdk.aio.life import Entered, inner_of
+from rocketmq_sdk.aio.life import Entered
 from rocketmq_sdk.client.runtime import Client as InnerClient
+from rocketmq_sdk.doors.face import inner_of
 
 if TYPE_CHECKING:
     from typing import Unpack

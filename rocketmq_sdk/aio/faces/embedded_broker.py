@@ -57,8 +57,8 @@ class EmbeddedBroker(InProcessBroker):
     unless the block was left by another one. A service of the broker that fails is
     started again after a pause, and `health()` tells of it; the block goes on.
 
-    All channels, local ones too, belong to the trio run in which the block was entered;
-    use from another run raises a `RocketMQError`.
+    All channels, local ones too, belong to the event loop in which the block was
+    entered; use from another loop raises a `RocketMQError`.
     """
 
     _inner: InnerEmbeddedBroker
@@ -141,6 +141,6 @@ class EmbeddedBroker(InProcessBroker):
         """Whether it takes messages now, how its services are, and what is wrong.
 
         Raises `ClosedError` when the broker is not open, `WrongRunError` elsewhere than
-        in its `trio.run`.
+        in its event loop.
         """
         return self._call_now(self._inner.health)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from rocketmq_sdk.aio.faces.client import Client
 from rocketmq_sdk.aio.faces.queries import MessageQueries
 from rocketmq_sdk.aio.handles import handle_of, sent
-from rocketmq_sdk.aio.life import Entered, inner_client, inner_of
+from rocketmq_sdk.aio.life import Entered, inner_client
+from rocketmq_sdk.doors.face import inner_of
 from rocketmq_sdk.producer.producer import Producer as InnerProducer
 from rocketmq_sdk.producer.queue_selector import UNSET
 
@@ -100,6 +101,13 @@ class Producer(Entered):
         return await run.call(
             self._inner.send, message, queue=queue, selector=selector, key=key, timeout=timeout
         )
+
+    def check_room(self, message: Message, ahead: int) -> None:
+        """Raise `TooManyRequestsError` for a message that cannot be submitted now.
+
+        `ahead` messages are about to be. For doors; it may be called in any thread.
+        """
+        return self._call_now(self._inner.check_room, message, ahead)
 
     def submit(
         self,

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from rocketmq_sdk.aio.faces.queries import MessageQueries
 from rocketmq_sdk.aio.faces.queue_queries import QueueQueries
-from rocketmq_sdk.aio.life import Entered, inner_client, inner_of
+from rocketmq_sdk.aio.life import Entered, inner_client
 from rocketmq_sdk.consumer.lite_pull.pull_consumer import PullConsumer as InnerPullConsumer
 from rocketmq_sdk.consumer.outcome import BROKER_CHOOSES
+from rocketmq_sdk.doors.face import inner_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

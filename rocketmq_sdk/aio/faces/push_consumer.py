@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from rocketmq_sdk.aio.faces.queries import MessageQueries
-from rocketmq_sdk.aio.life import Entered, inner_client, inner_of
+from rocketmq_sdk.aio.life import Entered, inner_client
 from rocketmq_sdk.consumer.push.consumer import PushConsumer as InnerPushConsumer
+from rocketmq_sdk.doors.face import inner_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,16 +38,16 @@ class PushConsumer(Entered):
         ...
     ```
 
-    `listener` takes one message (with `batch` above 1 a list). It is an async function,
-    or a plain one that runs in a worker thread. Returning None means done; returning
-    anything else ends the consumer with `ConfigurationError`, except a
-    `ConsumeOrderlyStatus` with `auto_commit=False`. An exception means later,
-    after a delay that grows with each attempt, and in the end the dead letter topic;
-    `ConsumeLater` and `RejectMessage` choose. A message may be delivered more
-    than once. A listener that runs longer than `consume_timeout` is cancelled (a thread
-    goes on, its result ignored) and its message is sent back. Give `namesrv`, or a
-    `Client` to share as `client`; all other settings are in `PushConfig` and
-    `ClientConfig`.
+    `listener` takes one message (with `batch` above 1 a list). It is an async
+    function, which runs in the loop of the caller, or a plain one, which runs in a
+    worker thread. Returning None means done; returning anything else ends the
+    consumer with `ConfigurationError`, except a `ConsumeOrderlyStatus` with
+    `auto_commit=False`. An exception means later, after a delay that grows with
+    each attempt, and in the end the dead letter topic; `ConsumeLater` and
+    `RejectMessage` choose. A message may be delivered more than once. A listener
+    that runs longer than `consume_timeout` is cancelled (a thread goes on, its
+    result ignored) and its message is sent back. Give `namesrv`, or a `Client` to
+    share as `client`; all other settings are in `PushConfig` and `ClientConfig`.
 
     Entering the block returns when brokers know the member and it has its first queues,
     or after three seconds. Leaving it stops pulling, lets running listeners finish for

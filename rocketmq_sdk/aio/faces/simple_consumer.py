@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from rocketmq_sdk.aio.faces.queries import MessageQueries
 from rocketmq_sdk.aio.faces.received_messages import ReceivedMessages
-from rocketmq_sdk.aio.life import Entered, Managed, inner_client, inner_of
+from rocketmq_sdk.aio.life import Entered, Managed, inner_client
 from rocketmq_sdk.consumer.simple.consumer import DEFAULT_BATCH
 from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer as InnerSimpleConsumer
+from rocketmq_sdk.doors.face import inner_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

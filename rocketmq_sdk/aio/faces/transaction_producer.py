@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from rocketmq_sdk.aio.faces.client import Client
 from rocketmq_sdk.aio.faces.producer import Producer
-from rocketmq_sdk.aio.life import Managed, inner_client, inner_of
+from rocketmq_sdk.aio.life import Managed, inner_client
+from rocketmq_sdk.doors.face import inner_of
 from rocketmq_sdk.model.enums import TransactionState
 from rocketmq_sdk.producer.transaction import CHECK_TIMEOUT, TransactionResult, checked_checker
 from rocketmq_sdk.producer.transaction import TransactionProducer as InnerTransactionProducer

@@ -1,0 +1,27 @@
+"""Types of arguments that mean something of their own for threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rocketmq_sdk.client.config import NamesrvSource as AnySource
+from rocketmq_sdk.consumer.lite_pull.member import AssignmentChange
+from rocketmq_sdk.model.enums import TransactionState
+from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.producer.transaction import Transaction
+from rocketmq_sdk.sync.life import InProcessBroker
+
+NamesrvSource = AnySource | InProcessBroker
+"""Where the name servers are.
+
+Addresses separated by `;`, a sequence of addresses, the URL of an address server, or an
+in-process broker of this door.
+"""
+Listener = Callable[[ReceivedMessage], None] | Callable[[list[ReceivedMessage]], None]
+"""Takes one message, or with `batch` above 1 a list of messages; returns None."""
+Checker = Callable[[ReceivedMessage], TransactionState]
+"""Says what has become of the local work of a half message."""
+LocalWork = Callable[[Transaction], TransactionState | None]
+"""The local work of a transaction."""
+ChangeListener = Callable[[AssignmentChange], object]
+"""Is told when the queues of a consumer change."""

@@ -1,0 +1,3 @@
+"""The classes of `rocketmq_sdk.sync`, written by `python -m tools.doors`."""
+
+from __future__ import annotations

@@ -1,0 +1,185 @@
+"""`PushConsumer` for threads.
+
+Written by `python -m tools.doors` from `rocketmq_sdk.consumer.push.consumer`;
+that is the place for changes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, overload
+
+from rocketmq_sdk.consumer.push.consumer import PushConsumer as InnerPushConsumer
+from rocketmq_sdk.doors.face import inner_of
+from rocketmq_sdk.sync.faces.queries import MessageQueries
+from rocketmq_sdk.sync.life import Entered, inner_client
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Literal, Unpack
+
+    from rocketmq_sdk.consumer.config import PushConfig, PushOptions
+    from rocketmq_sdk.consumer.constructor_arguments import Subscription
+    from rocketmq_sdk.consumer.health import ConsumerHealth
+    from rocketmq_sdk.consumer.listener import BatchListener, MessageListener
+    from rocketmq_sdk.consumer.statistics import ConsumerStatistics
+    from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.sync.arguments import Listener, NamesrvSource
+    from rocketmq_sdk.sync.faces.client import Client
+
+
+class PushConsumer(Entered):
+    """A member of a consumer group that hands each message to a listener.
+
+    ```
+    subscriptions = {"orders": "paid || refunded"}
+    with PushConsumer(
+        "billing", namesrv=..., subscriptions=subscriptions, listener=on_order
+    ):
+        ...
+    ```
+
+    `listener` takes one message (with `batch` above 1 a list). It is a plain
+    function, and runs in worker threads. Returning None means done; returning
+    anything else ends the consumer with `ConfigurationError`, except a
+    `ConsumeOrderlyStatus` with `auto_commit=False`. An exception means later, after
+    a delay that grows with each attempt, and in the end the dead letter topic;
+    `ConsumeLater` and `RejectMessage` choose. A message may be delivered more than
+    once. A listener that runs longer than `consume_timeout` goes on, its result
+    ignored, and its message is sent back. Give `namesrv`, or a `Client` to share as
+    `client`; all other settings are in `PushConfig` and `ClientConfig`.
+
+    Entering the block returns when brokers know the member and it has its first
+    queues, or after three seconds. Leaving it stops pulling, lets running listeners
+    finish for up to 8 seconds, commits and unregisters, in 10 seconds at most.
+    Leaving it by an exception waits for no listener and takes at most 2: a listener
+    that runs goes on, its result ignored. What was not consumed is delivered again
+    to the next owner of the queue.
+
+    Raises `ConfigurationError` for settings that are not acceptable. After a
+    failure in the background, calls raise `ClosedError`, and the block raises the
+    failure as one `RocketMQError` when it is left; `join` waits for one.
+    """
+
+    _inner: InnerPushConsumer
+
+    @overload
+    def __init__(
+        self,
+        group: str,
+        *,
+        subscriptions: Mapping[str, Subscription],
+        listener: MessageListener,
+        batch: Literal[1] = 1,
+        namesrv: NamesrvSource | None = None,
+        client: Client | None = None,
+        **options: Unpack[PushOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        group: str,
+        *,
+        subscriptions: Mapping[str, Subscription],
+        listener: BatchListener,
+        batch: int,
+        namesrv: NamesrvSource | None = None,
+        client: Client | None = None,
+        **options: Unpack[PushOptions],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        subscriptions: Mapping[str, Subscription],
+        listener: Listener,
+        batch: int = 1,
+        namesrv: NamesrvSource | None = None,
+        client: Client | None = None,
+        **options: Unpack[PushOptions],
+    ) -> None:
+        self._inner = InnerPushConsumer(
+            group,
+            subscriptions=subscriptions,
+            listener=self._listener_in_thread(listener),
+            batch=batch,
+            namesrv=inner_of(namesrv),
+            client=inner_client(client),
+            **options,
+        )
+
+    @property
+    def group(self) -> str:
+        """The group, as it was given."""
+        return self._inner.group
+
+    @property
+    def config(self) -> PushConfig:
+        """The settings."""
+        return self._inner.config
+
+    @property
+    def messages(self) -> MessageQueries:
+        """Queries for stored messages: by id, key, tag, place and time."""
+        return self._adopt(MessageQueries(self._inner.messages))
+
+    def statistics(self) -> ConsumerStatistics:
+        """What the consumer owns, holds and has done, its lag and its rates."""
+        return self._call_now(self._inner.statistics)
+
+    def health(self) -> ConsumerHealth:
+        """Whether the consumer is consuming and, if not, why, in plain words.
+
+        Makes no requests: it reports what the consumer knows.
+        """
+        return self._call_now(self._inner.health)
+
+    def suspend(self) -> None:
+        """Stop pulling and taking queues, until `resume`.
+
+        What is cached is still consumed. Owned queues stay owned unless the group
+        gives them to another member; no other member gets this one's share of them.
+        Raises `ClosedError`.
+        """
+        return self._call_now(self._inner.suspend)
+
+    def resume(self) -> None:
+        """Go on after `suspend`, at once. Raises `ClosedError`."""
+        return self._call_now(self._inner.resume)
+
+    def group_lag(self) -> dict[MessageQueue, int]:
+        """How many messages the whole group has not committed yet, by queue.
+
+        Of all queues of the subscribed topics, the retry topic among them, whoever owns
+        them; the masters are asked. Raises the error of a broker that cannot be asked,
+        and `ClosedError`.
+        """
+        return self._call(self._inner.group_lag)
+
+    def set_concurrency(self, concurrency: int) -> None:
+        """Let so many calls of the listener (1-1000) run at the same time from now on.
+
+        Calls above the number run to their end. Raises `ConfigurationError` for another
+        number, and `ClosedError`.
+        """
+        return self._call_now(self._inner.set_concurrency, concurrency)
+
+    def subscribe(self, topic: str, expression: Subscription = None) -> None:
+        """Subscribe to another topic, or to a topic by another expression.
+
+        Returns when brokers know; queues are taken right after. Every member of the
+        group must have the same subscriptions. Raises `ConfigurationError` for an
+        invalid expression, a broker's error for one that it cannot serve, and
+        `ClosedError`. When it is cancelled, brokers may know already; the next
+        heartbeat tells them the actual state.
+        """
+        return self._call(self._inner.subscribe, topic, expression)
+
+    def unsubscribe(self, topic: str) -> None:
+        """Unsubscribe from a topic.
+
+        What listeners already have is finished and committed, the rest is left to other
+        members. Raises `ClosedError`.
+        """
+        return self._call(self._inner.unsubscribe, topic)

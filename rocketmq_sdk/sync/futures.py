@@ -1,0 +1,207 @@
+"""Messages that threads have handed over, as futures, and the quick way of a send."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from rocketmq_sdk.model.results import SendResult
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from rocketmq_sdk.model.message import Message
+    from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.producer.accumulator import AccumulatedHandle as InnerAccumulatedHandle
+    from rocketmq_sdk.producer.handle import SendHandle as InnerSendHandle
+    from rocketmq_sdk.producer.producer import Producer as InnerProducer
+    from rocketmq_sdk.producer.queue_selector import QueueSelector
+    from rocketmq_sdk.sync.run import ThreadRun
+
+Aimed = tuple["MessageQueue | None", "QueueSelector | None", object, "float | timedelta | None"]
+
+
+class SendHandle(Future[SendResult]):
+    """A message that was handed over with `Producer.submit`.
+
+    It is a `concurrent.futures.Future`.
+
+    `result()` waits for the `SendResult` and raises what `Producer.send` raises.
+    `cancel` has no effect: the message stays under way. Nothing is lost by not asking:
+    retries go on without a waiter.
+    """
+
+    def __init__(self, run: ThreadRun, message: Message) -> None:
+        super().__init__()
+        self._run = run
+        self._handle: InnerSendHandle | InnerAccumulatedHandle | None = None
+        self._seen = False
+        self.message = message
+        """The message."""
+        self.set_running_or_notify_cancel()
+
+    @property
+    def message_id(self) -> str:
+        """The unique id of the message; waits until it was handed over."""
+        if self._handle is None:
+            self._run.call_now(int)  # what was posted before is done then
+        if self._handle is None:
+            self.result()  # raises why it was not taken
+            raise AssertionError("a message without a handle has failed")
+        return self._handle.message_id
+
+    def result(self, timeout: float | None = None) -> SendResult:
+        """The result; waits for it, up to `timeout` seconds (then `TimeoutError`)."""
+        self._look()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error, or None; waits for the end, up to `timeout` seconds."""
+        self._look()
+        return super().exception(timeout)
+
+    def wait(self) -> SendResult:
+        """As `result` without a limit."""
+        return self.result()
+
+    def settled(self) -> None:
+        """Wait until the message is finished, however.
+
+        Whoever waits here does not look at the outcome: a failure still counts as seen
+        by nobody.
+        """
+        super().exception()
+
+    def outcome(self) -> SendResult:
+        """The result of a finished message, or its error raised."""
+        return self.result(0)
+
+    def _look(self) -> None:
+        """Somebody sees the outcome, so `flush` need not tell of it."""
+        self._seen = True
+        handle = self._handle
+        if handle is not None and handle.done:
+            handle.mark(seen=True)
+
+    # --- in trio
+
+    def begin(self, producer: InnerProducer, aimed: Aimed) -> None:
+        """Hand the message over. Runs in trio."""
+        queue, selector, key, timeout = aimed
+        try:
+            handle = producer.submit(
+                self.message, queue=queue, selector=selector, key=key, timeout=timeout
+            )
+        except Exception as error:  # noqa: BLE001 - whoever asks is told
+            self.set_exception(error)
+            return
+        self._handle = handle
+        if handle.done:
+            self._finish()
+        else:
+            handle.call_when_done(self._finish)
+
+    def _finish(self) -> None:
+        handle = self._handle
+        assert handle is not None
+        try:
+            result = handle.outcome()
+        except Exception as error:  # noqa: BLE001 - whoever asks is told
+            if not self._seen:
+                handle.mark(seen=False)
+            self.set_exception(error)
+        else:
+            self.set_result(result)
+
+
+class AccumulatedHandle(SendHandle):
+    """One message among those of a batch, as a future like any other."""
+
+
+class Sending:
+    """A `send` of a thread that waits for it."""
+
+    __slots__ = ("_aimed", "_finished", "_inner", "error", "handle", "message", "result", "waits")
+
+    def __init__(self, inner: InnerProducer, message: Message, aimed: Aimed) -> None:
+        self._inner = inner
+        self._aimed = aimed
+        self.message = message
+        self.handle: Any = None
+        self.result: SendResult | None = None
+        self.error: BaseException | None = None
+        self.waits = False
+        """Whether the message has to wait before it can be handed over."""
+        self._finished = threading.Lock()
+        self._finished.acquire()
+
+    def begin(self) -> None:
+        """Hand the message over. Runs in trio."""
+        queue, selector, key, timeout = self._aimed
+        try:
+            handle = self.handle = self._inner.begin(self.message, queue, selector, key, timeout)
+        except BaseException as error:  # noqa: BLE001 - whoever sends is told
+            self.error = error
+            self._finished.release()
+            return
+        if handle is None:
+            self.waits = True
+            self._finished.release()
+        elif handle.done:
+            self._finish()
+        else:
+            handle.call_when_done(self._finish)
+
+    def _finish(self) -> None:
+        try:
+            self.result = self.handle.outcome()
+        except BaseException as error:  # noqa: BLE001 - whoever sends is told
+            self.error = error
+        self._finished.release()
+
+    def abandon(self) -> None:
+        """Give the message up. Runs in trio."""
+        if self.handle is not None:
+            self.handle.abandon()
+
+    def wait(self) -> None:
+        """Wait for the end, in the thread."""
+        self._finished.acquire()
+
+
+def send(run: ThreadRun, inner: InnerProducer, message: Message, aimed: Aimed) -> SendResult:
+    """Send a message and wait for it, as its only waiter.
+
+    `KeyboardInterrupt` gives the message up.
+    """
+    run.check()
+    sending = Sending(inner, message, aimed)
+    run.post(sending.begin)
+    try:
+        sending.wait()
+    except BaseException:
+        run.post(sending.abandon)
+        raise
+    if sending.waits:
+        queue, selector, key, timeout = aimed
+        return run.call(
+            inner.send, message, queue=queue, selector=selector, key=key, timeout=timeout
+        )
+    if sending.result is not None:
+        return sending.result
+    error = sending.error
+    assert error is not None
+    try:
+        raise error
+    finally:
+        del error, sending
+
+
+def submit(run: ThreadRun, inner: InnerProducer, message: Message, aimed: Aimed) -> SendHandle:
+    """Hand a message over without waiting. Raises `TooManyRequestsError`."""
+    run.check()
+    inner.check_room(message, run.posted)
+    handle = SendHandle(run, message)
+    run.post(handle.begin, inner, aimed)
+    return handle

@@ -1,0 +1,283 @@
+"""One trio run in a thread of its own, for all objects that the process has open.
+
+It begins with the first object that is opened and ends with the last one, or with the
+interpreter. Threads put what they want in a line; trio is woken once for all that is in
+it, and each caller waits on a lock of its own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextvars
+import logging
+import os
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+
+import trio
+
+from rocketmq_sdk.doors.outcomes import told_outside
+from rocketmq_sdk.errors import ClosedError, WrongRunError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+logger = logging.getLogger("rocketmq_sdk.sync")
+EXIT_TIMEOUT: Final = 5.0
+"""Seconds that the end of the interpreter waits for what is still open."""
+_ENDED: Final = "it was closed with everything in rocketmq_sdk.sync"
+_FORKED: Final = (
+    "this object was opened before the process was forked, and threads and connections do not "
+    "come along. Open it in each process, after the fork: in gunicorn's post_fork hook, Celery's "
+    "worker_process_init signal, uWSGI's postfork; with multiprocessing in the worker, or use its "
+    "start method 'spawn'"
+)
+
+
+class Call:
+    """An async call that runs in trio, and the thread that waits for it."""
+
+    __slots__ = ("_finished", "context", "done", "error", "function", "scope", "value")
+
+    def __init__(self, function: Callable[[], Awaitable[object]]) -> None:
+        self.function = function
+        self.context = contextvars.copy_context()
+        self.scope: trio.CancelScope | None = None
+        self.done = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self._finished = threading.Lock()
+        self._finished.acquire()
+
+    async def work(self) -> None:
+        """The trio side."""
+        self.scope = trio.CancelScope()
+        try:
+            with self.scope:
+                self.value = await self.function()
+            if self.scope.cancelled_caught:
+                self.error = ClosedError("the call was cancelled")
+        except BaseException as error:  # noqa: BLE001 - whoever called gets it
+            self.error = told_outside(error, _ENDED)
+        finally:
+            self.finish()
+
+    def finish(self) -> None:
+        """Let the waiting thread go on."""
+        self.done = True
+        self._finished.release()
+
+    def cancel(self) -> None:
+        """Cancel it. Call it in trio."""
+        if self.scope is not None and not self.done:
+            self.scope.cancel()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for the end; whether it has come."""
+        if not self._finished.acquire(timeout=-1 if timeout is None else timeout):
+            return False
+        self._finished.release()
+        return True
+
+    def outcome(self) -> Any:
+        """The result, or the error raised."""
+        error = self.error
+        if error is None:
+            return self.value
+        try:
+            raise error
+        finally:
+            del error  # no circle through the traceback
+
+
+class ThreadRun:
+    """trio in a thread, and how many objects are open in it."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.lost = False
+        """Whether it stayed in the process that this one was forked from."""
+        self.ending = False
+        self.nursery: trio.Nursery
+        self.failure: BaseException | None = None
+        self._line: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._woken = False
+        self._token: trio.lowlevel.TrioToken
+        self._last: trio.Event
+        self._began = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="rocketmq_sdk.sync", daemon=True)
+        self._thread.start()
+        self._began.wait()
+
+    def _work(self) -> None:
+        try:
+            trio.run(self._main)
+        except BaseException as error:
+            self.failure = error
+            logger.error("the trio run of rocketmq_sdk.sync has failed", exc_info=error)
+        finally:
+            self.ending = True
+            self._began.set()
+            self._give_up()
+
+    async def _main(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._last = trio.Event()
+        async with trio.open_nursery() as self.nursery:
+            self._began.set()
+            await self._last.wait()
+            self.nursery.cancel_scope.cancel()
+
+    def _give_up(self) -> None:
+        """End the calls that came too late."""
+        while self._line:
+            function, arguments = self._line.popleft()
+            for argument in (getattr(function, "__self__", None), *arguments):
+                if isinstance(argument, Call):
+                    argument.error = ClosedError(_ENDED)
+                    argument.finish()
+
+    # --- from threads
+
+    def check(self) -> None:
+        """Raise `WrongRunError` in a forked process, and in trio's own thread."""
+        if self.lost:
+            raise WrongRunError(_FORKED)
+        if threading.get_ident() == self._thread.ident:
+            raise WrongRunError(
+                "this was called in the thread of rocketmq_sdk.sync itself, which would wait for "
+                "itself for ever: queue selectors, hooks and interceptors run there, and cannot "
+                "send or receive"
+            )
+
+    @property
+    def posted(self) -> int:
+        """How much is in the line."""
+        return len(self._line)
+
+    def post(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Have a synchronous function called in trio, after what was posted before."""
+        self._line.append((function, arguments))
+        if not self._woken:
+            self._woken = True
+            try:
+                self._token.run_sync_soon(self._serve)
+            except trio.RunFinishedError:
+                self._give_up()
+
+    def _serve(self) -> None:
+        self._woken = False
+        line = self._line
+        while line:
+            function, arguments = line.popleft()
+            function(*arguments)
+
+    def start(self, function: Callable[[], Awaitable[object]]) -> Call:
+        """Start an async function in trio."""
+        call = Call(function)
+        self.post(self._spawn, call)
+        return call
+
+    def _spawn(self, call: Call) -> None:
+        try:
+            call.context.run(self.nursery.start_soon, call.work)
+        except RuntimeError:  # the nursery is closed
+            call.error = ClosedError(_ENDED)
+            call.finish()
+
+    def call(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run an async function in trio and wait for it.
+
+        `KeyboardInterrupt`, and any other exception of a signal handler, cancels it.
+        """
+        self.check()
+        call = self.start(lambda: function(*args, **kwargs))
+        try:
+            call.wait()
+        except BaseException:
+            self.post(call.cancel)
+            raise
+        value: T = call.outcome()
+        return value
+
+    def call_now(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a synchronous function in trio and wait for it."""
+
+        async def plain() -> T:
+            return function(*args, **kwargs)
+
+        return self.call(plain)
+
+    # --- the end
+
+    def leave(self) -> None:
+        """An object is closed; the last one ends the run, and this waits for that."""
+        with _state.lock:
+            self.users -= 1
+            last = self.users == 0
+            if last:
+                self.ending = True
+                if _state.run is self:
+                    _state.run = None
+        if last:
+            self.stop()
+
+    def stop(self, timeout: float | None = None) -> None:
+        """End the run, cancelling what is open in it."""
+        if self.lost or threading.get_ident() == self._thread.ident:
+            return
+        self.post(self._set_last)
+        self._thread.join(timeout)
+
+    def _set_last(self) -> None:
+        self._last.set()
+
+
+class _State:
+    """The run of this process, if there is one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.run: ThreadRun | None = None
+        self.ends_with_interpreter = False
+
+
+_state = _State()
+
+
+def join_run() -> ThreadRun:
+    """The run of the process, for one more object; `ThreadRun.leave` gives it back."""
+    with _state.lock:
+        run = _state.run
+        if run is None or run.ending:
+            run = _state.run = ThreadRun()
+            if not _state.ends_with_interpreter:
+                _state.ends_with_interpreter = True
+                atexit.register(_end_with_interpreter)
+        run.users += 1
+        return run
+
+
+def _end_with_interpreter() -> None:
+    run = _state.run
+    if run is not None and not run.ending:
+        logger.warning(
+            "the interpreter ends while %d objects of rocketmq_sdk.sync are open; they are closed "
+            "as by an error. Leave their `with` blocks first",
+            run.users,
+        )
+        run.stop(EXIT_TIMEOUT)
+
+
+def _forked() -> None:
+    if _state.run is not None:
+        _state.run.lost = True
+    _state.lock = threading.Lock()
+    _state.run = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
