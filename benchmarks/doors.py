@@ -7,6 +7,7 @@ backlog over TCP.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import deque
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from benchmarks.consume import backlog, consume
 from benchmarks.harness import Report, percentile
 from benchmarks.sending import BODY, in_flight, one_at_a_time
 from benchmarks.workers import broker_process
-from rocketmq_sdk import ConsumeFrom, EmbeddedBroker, Message, Producer, aio
+from rocketmq_sdk import ConsumeFrom, EmbeddedBroker, Message, Producer, aio, sync
 
 if TYPE_CHECKING:
     from rocketmq_sdk import ReceivedMessage
@@ -118,16 +119,85 @@ async def aio_consume(namesrv: str, count: int) -> float:
         return count / (time.perf_counter() - first)
 
 
+# --- threads
+
+
+def sync_sends(namesrv: str | None, count: int) -> tuple[list[float], float]:
+    """The same from a thread."""
+    if namesrv is None:
+        with (
+            sync.EmbeddedBroker(memory_limit=MEMORY_LIMIT) as broker,
+            sync.Producer("bench", namesrv=broker) as inside,
+        ):
+            return _sync_measured(inside, count)
+    with sync.Producer("bench", namesrv=namesrv) as producer:
+        return _sync_measured(producer, count)
+
+
+def _sync_measured(producer: sync.Producer, count: int) -> tuple[list[float], float]:
+    _sync_one_at_a_time(producer, count // 20)
+    times = _sync_one_at_a_time(producer, count // 5)
+    begin = time.perf_counter()
+    handles: deque[sync.SendHandle] = deque()
+    for _ in range(count):
+        handles.append(producer.submit(Message("doors", BODY)))
+        if len(handles) >= DEPTH:
+            handles.popleft().result()
+            while handles and handles[0].done():
+                handles.popleft()
+    for handle in handles:
+        handle.result()
+    return times, count / (time.perf_counter() - begin)
+
+
+def _sync_one_at_a_time(producer: sync.Producer, count: int) -> list[float]:
+    times: list[float] = []
+    for _ in range(count):
+        begin = time.perf_counter()
+        producer.send(Message("doors", BODY))
+        times.append(time.perf_counter() - begin)
+    return times
+
+
+def sync_consume(namesrv: str, count: int) -> float:
+    """Messages per second of a plain listener that only counts."""
+    lock, finished = threading.Lock(), threading.Event()
+    consumed, first = 0, 0.0
+
+    def listener(_message: ReceivedMessage) -> None:
+        nonlocal consumed, first
+        with lock:
+            if not consumed:
+                first = time.perf_counter()
+            consumed += 1
+        if consumed >= count:
+            finished.set()
+
+    with sync.PushConsumer(
+        "sync",
+        namesrv=namesrv,
+        subscriptions={"backlog": "*"},
+        listener=listener,
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+    ):
+        if not finished.wait(120):
+            raise TimeoutError(f"{consumed} of {count} messages came")
+        return count / (time.perf_counter() - first)
+
+
 def run(report: Report, scale: float) -> None:
     """One round."""
     count = int(30_000 * scale)
     _add(report, "trio", "in-process", *trio.run(_sends, None, count))
     _add(report, "aio", "in-process", *asyncio.run(aio_sends(None, count)))
+    _add(report, "sync", "in-process", *sync_sends(None, count))
     with broker_process() as namesrv:
         _add(report, "trio", "tcp", *trio.run(_sends, namesrv, count))
         _add(report, "aio", "tcp", *asyncio.run(aio_sends(namesrv, count)))
+        _add(report, "sync", "tcp", *sync_sends(namesrv, count))
         stored = trio.run(backlog, namesrv, int(100_000 * scale))
         figure = "consume a backlog, one message at a time"
         report.add(f"trio, {figure}", "/s", trio.run(consume, namesrv, "trio", stored, 1))
         rate = asyncio.run(aio_consume(namesrv, stored))
         report.add(f"aio, {figure}", "/s", rate, f"trio, {figure}")
+        report.add(f"sync, {figure}", "/s", sync_consume(namesrv, stored), f"trio, {figure}")

@@ -58,8 +58,9 @@ class RunsOnce(ABC):
         if not trio.lowlevel.in_trio_task():
             raise WrongRunError(
                 f"rocketmq_sdk.{type(self).__name__} runs on trio, and this is not a trio task. "
-                f"In asyncio use rocketmq_sdk.aio.{type(self).__name__}, which has the same "
-                "methods. On trio, enter it in an async function that trio.run has started"
+                f"In asyncio use rocketmq_sdk.aio.{type(self).__name__}, in plain threads "
+                f"rocketmq_sdk.sync.{type(self).__name__}: they have the same methods. On trio, "
+                "enter it in an async function that trio.run has started"
             )
         if self._life is not None:
             raise ClosedError(self._second_time)
@@ -95,8 +96,9 @@ class RunsOnce(ABC):
         if clock is None:
             return WrongRunError(
                 f"this {kind} works in the trio.run that has entered it, and the call did not come "
-                "from a task of trio. From a thread use trio.from_thread.run(method, *arguments, "
-                f"trio_token=token); {_TOKEN}"
+                "from a task of trio. In plain threads use rocketmq_sdk.sync, in asyncio "
+                "rocketmq_sdk.aio; a thread beside a program on trio calls "
+                f"trio.from_thread.run(method, *arguments, trio_token=token); {_TOKEN}"
             )
         return WrongRunError(
             f"this {kind} was entered in another trio.run, and works in that one alone. Make one "

@@ -21,7 +21,7 @@ PROGRAMS = [
     for number, block in enumerate(
         re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     )
-    if "trio.run(" in block or "asyncio.run(" in block
+    if "trio.run(" in block or "asyncio.run(" in block or "sync import ConsumeFrom" in block
 ]
 
 

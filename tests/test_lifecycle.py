@@ -61,7 +61,7 @@ def test_everything_is_made_anywhere_and_entering_it_outside_of_trio_names_the_w
         async with face:
             raise AssertionError("it was entered")
 
-    way = r"runs on trio.*In asyncio use rocketmq_sdk\.aio\."
+    way = r"runs on trio.*In asyncio use rocketmq_sdk\.aio\..*in plain threads rocketmq_sdk\.sync\."
     with pytest.raises(WrongRunError, match=way):
         asyncio.run(enter())
     with pytest.raises(WrongRunError, match=type(face).__name__):

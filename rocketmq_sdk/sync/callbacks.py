@@ -62,10 +62,12 @@ class _Worker:
             except IndexError:
                 owner.tell()
                 owner.idle.append(self)
+                if owner.closed:
+                    return
                 if line:  # it came meanwhile, and perhaps nobody was woken
                     owner.wake_one()
                 self.wake.acquire()
-                if owner.closed:
+                if self._owner.closed:
                     return
                 continue
             if not line:
@@ -86,6 +88,7 @@ class ThreadCalls:
         self._helping = False
         self.workers = 0
         self._calls = 0
+        self._abandoned = 0
         self._slow_until = -math.inf
         self._token: trio.lowlevel.TrioToken | None = None
 
@@ -111,7 +114,7 @@ class ThreadCalls:
             try:
                 self.line.remove(job)
             except ValueError:
-                pass  # a thread has it
+                self._abandoned += 1  # a thread has it
             return trio.lowlevel.Abort.SUCCEEDED
 
         try:
@@ -124,7 +127,7 @@ class ThreadCalls:
         try:
             worker = self.idle.pop()
         except IndexError:
-            if self.workers < self._calls:
+            if self.workers - self._abandoned < self._calls:
                 _Worker(self)
             return
         worker.wake.release()
@@ -160,7 +163,9 @@ class ThreadCalls:
         done = self.done
         while done:
             job = done.popleft()
-            if not job.abandoned:
+            if job.abandoned:
+                self._abandoned -= 1
+            else:
                 trio.lowlevel.reschedule(job.task, job.result)
 
     def close(self) -> None:

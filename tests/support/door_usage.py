@@ -7,10 +7,11 @@ check strictly see no `Any`, and mistakes are found.
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - as users write it
-from contextlib import AbstractAsyncContextManager
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import assert_type
 
-from rocketmq_sdk import aio
+from rocketmq_sdk import aio, sync
 from rocketmq_sdk.aio import (
     AccumulatedHandle,
     ConsumerHealth,
@@ -116,3 +117,40 @@ async def administrate(broker: aio.EmbeddedBroker) -> None:
         assert_type((await admin.groups.progress("a")).lag, int)
         assert_type(broker.address, str | None)
         await admin.topics.create(7)  # type: ignore[arg-type]
+
+
+def sync_checker(message: ReceivedMessage) -> TransactionState:
+    """A checker for threads."""
+    return TransactionState.COMMIT if message.keys else TransactionState.UNKNOWN
+
+
+def in_threads() -> None:
+    """The same without async."""
+    message = Message("orders", b"1")
+    with (
+        sync.EmbeddedBroker() as broker,
+        sync.Producer("shop", namesrv=broker, send_timeout=3.0) as producer,
+        sync.TransactionProducer("shop2", sync_checker, namesrv=broker) as transactional,
+        sync.PushConsumer("a", namesrv=broker, subscriptions={"t": "*"}, listener=plain) as push,
+        sync.SimpleConsumer("b", namesrv=broker, subscriptions={"t": "*"}) as simple,
+        sync.LitePullConsumer("c", namesrv=broker, subscriptions={"t": "*"}) as lite,
+        sync.Admin(namesrv=broker) as admin,
+    ):
+        assert_type(producer, sync.Producer)
+        assert_type(producer.send(message), SendResult)
+        handle = producer.submit(message)
+        assert_type(handle, sync.SendHandle)
+        future: Future[SendResult] = handle
+        assert_type(future.result(), SendResult)
+        assert_type(
+            transactional.transaction(message), AbstractContextManager[Transaction, bool | None]
+        )
+        assert_type(push.health(), ConsumerHealth)
+        for popped in simple:
+            assert_type(popped, PoppedMessage)
+        for received in lite:
+            assert_type(received, ReceivedMessage)
+        assert_type(admin.topics.names(), list[str])
+        push.join()
+        producer.send(message, timeout="soon")  # type: ignore[arg-type]
+        sync.PushConsumer("d", subscriptions={"t": "*"}, listener=on_message)  # type: ignore[arg-type]
