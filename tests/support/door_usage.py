@@ -7,7 +7,7 @@ check strictly see no `Any`, and mistakes are found.
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - as users write it
-from concurrent.futures import Future
+from concurrent.futures import Future  # noqa: TC003 - as users write it
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import assert_type
 

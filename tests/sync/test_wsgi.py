@@ -1,5 +1,6 @@
-"""Web applications in threads; the Flask program of `docs/sync.md` runs here where Flask
-is installed.
+"""Web applications in threads.
+
+The Flask program of `docs/sync.md` runs here where Flask is installed.
 """
 
 from __future__ import annotations
