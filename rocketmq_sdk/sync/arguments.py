@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rocketmq_sdk.client.config import NamesrvSource as AnySource
+from rocketmq_sdk.consumer.listener import Returned
 from rocketmq_sdk.consumer.lite_pull.member import AssignmentChange
 from rocketmq_sdk.model.enums import TransactionState
 from rocketmq_sdk.model.message import ReceivedMessage
@@ -17,8 +18,15 @@ NamesrvSource = AnySource | InProcessBroker
 Addresses separated by `;`, a sequence of addresses, the URL of an address server, or an
 in-process broker of this door.
 """
-Listener = Callable[[ReceivedMessage], None] | Callable[[list[ReceivedMessage]], None]
-"""Takes one message, or with `batch` above 1 a list of messages; returns None."""
+MessageListener = Callable[[ReceivedMessage], Returned]
+"""Takes one message."""
+BatchListener = Callable[[list[ReceivedMessage]], Returned]
+"""Takes a list of messages, for `batch` above 1."""
+Listener = MessageListener | BatchListener
+"""Takes one message, or with `batch` above 1 a list of messages.
+
+It returns None, or with `auto_commit=False` a `ConsumeOrderlyStatus`.
+"""
 Checker = Callable[[ReceivedMessage], TransactionState]
 """Says what has become of the local work of a half message."""
 LocalWork = Callable[[Transaction], TransactionState | None]

@@ -443,7 +443,10 @@ SYNC: Final = Door(
             ("send", "submit", "SendHandle", "AccumulatedHandle"), "rocketmq_sdk.sync.futures"
         ),
         **dict.fromkeys(
-            ("NamesrvSource", "Listener", "Checker", "LocalWork", "ChangeListener"),
+            (
+                *("NamesrvSource", "Listener", "MessageListener", "BatchListener"),
+                *("Checker", "LocalWork", "ChangeListener"),
+            ),
             "rocketmq_sdk.sync.arguments",
         ),
         "poll": "rocketmq_sdk.sync.polling",

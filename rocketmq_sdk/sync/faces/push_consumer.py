@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.config import PushConfig, PushOptions
     from rocketmq_sdk.consumer.constructor_arguments import Subscription
     from rocketmq_sdk.consumer.health import ConsumerHealth
-    from rocketmq_sdk.consumer.listener import BatchListener, MessageListener
     from rocketmq_sdk.consumer.statistics import ConsumerStatistics
     from rocketmq_sdk.model.queue import MessageQueue
-    from rocketmq_sdk.sync.arguments import Listener, NamesrvSource
+    from rocketmq_sdk.sync.arguments import BatchListener, Listener, MessageListener, NamesrvSource
     from rocketmq_sdk.sync.faces.client import Client
 
 
