@@ -16,15 +16,20 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import attrs
 import trio
 
-from rocketmq_sdk import Message, Producer
+from rocketmq_sdk import Admin, Message, Producer
 from support.paths import TESTS
-from support.processes import broker_process
+from support.processes import PATIENCE as PATIENT
+from support.processes import BrokerProcess, broker_process
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PATIENCE = 800.0
 """Seconds that a life may take on a machine that is busy with other things; the last
@@ -32,6 +37,10 @@ one gets more, by its rows and `SLOWEST`.
 """
 SLOWEST = 2_000
 """Rows per second that even a busy machine reads and writes."""
+LIMITS: dict[str, object] = {
+    "maxTransferCountOnMessageInMemory": 2048,
+    "maxTransferBytesOnMessageInMemory": 1 << 20,
+}
 OF_SPARK = ("Python worker failed to connect back", "java.io.OptionalDataException")
 """What Spark itself ends a query with, so that the life begins again: Python took
 longer than 10 s to start, which cannot be changed; or two queries of a new session
@@ -48,6 +57,8 @@ class Outcome:
 
     rows: int
     kills: int
+    troubles: int = 0
+    """How often the second broker hung or was restarted."""
     file_rows: int = 0
     file_distinct: int = 0
     topic_rows: dict[str, int] = attrs.field(factory=dict)
@@ -75,20 +86,87 @@ async def _fill(namesrv: str, topic: str, rows: int) -> None:
             nursery.start_soon(send, begin)
 
 
-def rounds(rows: int, kills: int, seed: int, *, targets: tuple[str, ...] = ("plain",)) -> Outcome:
+class Trouble:
+    """A broker that hangs or is restarted at random while the block lasts."""
+
+    def __init__(self, broker: BrokerProcess, chance: random.Random) -> None:
+        self._broker = broker
+        self._chance = chance
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.times = 0
+        self.failure: BaseException | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def _run(self) -> None:
+        try:
+            while not self._over.wait(self._chance.uniform(0.5, 6)):
+                self.times += 1
+                assert self._broker.process is not None
+                if self._chance.random() < 0.6:
+                    self._broker.process.send_signal(signal.SIGSTOP)
+                    self._over.wait(self._chance.uniform(0.5, 8))
+                    self._broker.process.send_signal(signal.SIGCONT)
+                else:
+                    self._broker.signal(signal.SIGTERM)
+                    self._over.wait(self._chance.uniform(0, 5))
+                    self._broker.start()
+        except BaseException as error:  # noqa: BLE001 - raised at the end of the block
+            self.failure = error
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+        if self.failure is not None:
+            raise self.failure
+
+
+@contextmanager
+def _second(namesrv: str, store: Path, chance: random.Random) -> Iterator[Trouble]:
+    """A second broker of the cluster, and the trouble with it."""
+    second = BrokerProcess(
+        store, settings={**PATIENT, **LIMITS, "namesrvAddr": namesrv, "brokerName": "broker-b"}
+    )
+    second.start()
+    try:
+        yield Trouble(second, chance)
+    finally:
+        if second.process is not None:
+            second.kill()
+
+
+async def _create(namesrv: str, topic: str) -> None:
+    async with Admin(namesrv=namesrv) as admin:
+        await admin.topics.create(topic, queues=4)
+
+
+def rounds(
+    rows: int,
+    kills: int,
+    seed: int,
+    *,
+    targets: tuple[str, ...] = ("plain",),
+    brokers: int = 1,
+) -> Outcome:
     """Kill a process with streams to files and to topics `kills` times; the target
-    `shuffled` has a shuffle before its sink.
+    `shuffled` has a shuffle before its sink. The second of two brokers hangs and is
+    restarted at random meanwhile.
     """
     chance = random.Random(seed)
-    limits = {
-        "maxTransferCountOnMessageInMemory": 2048,
-        "maxTransferBytesOnMessageInMemory": 1 << 20,
-    }
     with (
         tempfile.TemporaryDirectory(prefix="rocketmq-kills-") as text,
-        broker_process(Path(text) / "store", **limits) as broker,
+        broker_process(Path(text) / "store", **LIMITS) as broker,
+        ExitStack() as stack,
     ):
         directory = Path(text)
+        trouble = None
+        if brokers > 1:
+            trouble = stack.enter_context(_second(broker.namesrv, directory / "store-b", chance))
+        for topic in ("source", *(f"target-{target}" for target in targets)):
+            trio.run(_create, broker.namesrv, topic)
         trio.run(_fill, broker.namesrv, "source", rows)
         order = {
             "namesrv": broker.namesrv,
@@ -96,9 +174,11 @@ def rounds(rows: int, kills: int, seed: int, *, targets: tuple[str, ...] = ("pla
             "limit": max(rows // 12, 100),
             "targets": targets,
         }
-        killed = sum(_run(order, chance.uniform(0.2, 2.5), PATIENCE) for _ in range(kills))
+        with trouble or nullcontext():
+            killed = sum(_run(order, chance.uniform(0.2, 2.5), PATIENCE) for _ in range(kills))
         _run(order, None, PATIENCE + rows / SLOWEST)
-        return Outcome(rows, killed, **json.loads((directory / "outcome.json").read_text()))
+        counts = json.loads((directory / "outcome.json").read_text())
+        return Outcome(rows, killed, 0 if trouble is None else trouble.times, **counts)
 
 
 def _run(order: dict[str, Any], kill_after: float | None, patience: float, more: int = 3) -> bool:

@@ -1,5 +1,6 @@
 """Streams killed with -9, by one command:
-`python -m tools.spark_kills --rows 2000000 --kills 10`, in the directory `tests`.
+`python -m tools.spark_kills --rows 2000000 --kills 10`, in the directory `tests`. With
+`--brokers 2` one of two brokers hangs and is restarted at random meanwhile.
 """
 
 from __future__ import annotations
@@ -17,11 +18,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--brokers", type=int, choices=(1, 2), default=1)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
     begin = time.monotonic()
-    found = rounds(arguments.rows, arguments.kills, arguments.seed, targets=("plain", "shuffled"))
+    found = rounds(
+        arguments.rows,
+        arguments.kills,
+        arguments.seed,
+        targets=("plain", "shuffled"),
+        brokers=arguments.brokers,
+    )
     print(f"{time.monotonic() - begin:.0f} s: {found}")
     rows = arguments.rows
     good = found.file_rows == found.file_distinct == rows == found.topic_deduplicated["plain"]
