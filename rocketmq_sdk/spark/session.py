@@ -41,6 +41,9 @@ def register(spark: SparkSession) -> None:
     `NAMESRV_ADDR` is now in this process that of `namesrvAddr`. Spark looks for formats
     of Python only in the session that is the active one of the calling thread, which
     new threads lack: call this in each thread that writes.
+
+    Where `PYSPARK_PYTHON` is not set, the workers of a local session run with the
+    Python of this process, also in an environment that is not activated.
     """
     from rocketmq_sdk.spark.options.parsing import NAMESRV_VARIABLE
     from rocketmq_sdk.spark.source import RocketMQDataSource
@@ -49,12 +52,25 @@ def register(spark: SparkSession) -> None:
         "default_tasks": _parallelism(spark),
         "default_namesrv": os.environ.get(NAMESRV_VARIABLE),
     }
+    if _is_classic(spark):
+        _use_this_python(spark.sparkContext)
     spark.dataSource.register(_source(RocketMQDataSource, defaults))
     if _is_classic(spark):
         session: Any = spark
         session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(
             session._jsparkSession
         )
+
+
+def _use_this_python(context: Any) -> None:
+    """Spark would take the `python3` of the path, which may lack what is needed."""
+    import shutil
+
+    if "PYSPARK_PYTHON" in os.environ or not context.master.startswith("local["):
+        return
+    found = shutil.which(context.pythonExec)
+    if found is None or Path(found).parent != Path(sys.executable).parent:
+        context.pythonExec = sys.executable
 
 
 def _source(base: type, defaults: dict[str, Any]) -> type:

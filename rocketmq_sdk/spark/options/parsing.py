@@ -62,6 +62,12 @@ def parse(
         except ValueError as error:
             shown = "" if option.secret else f" {_short(str(text))}"
             raise OptionError(f"the option {option.name}{shown} cannot be used: {error}") from None
+    if not given and use is not Use.SINK:
+        raise OptionError(
+            "no option came along. Spark keeps none for tables of Python sources, so that CREATE "
+            "TABLE ... USING rocketmq cannot be read; use CREATE TEMPORARY VIEW ... USING "
+            "rocketmq OPTIONS (...) instead"
+        )
     if "namesrvAddr" not in given:
         address = (os.environ if environment is None else environment).get(NAMESRV_VARIABLE, "")
         if not address.strip():

@@ -24,6 +24,12 @@ def read(use: Use = Use.STREAM, **options: str) -> Any:
     return parse(READ | options, use)
 
 
+def test_a_table_without_options_is_refused_with_the_way_out() -> None:
+    for use in (Use.BATCH, Use.STREAM):
+        with pytest.raises(OptionError, match="CREATE TEMPORARY VIEW"):
+            parse({"path": "/warehouse/t"}, use, environment={"NAMESRV_ADDR": "a:1"})
+
+
 def test_every_option_has_a_typed_attribute() -> None:
     names = [field.name for field in attrs.fields(SparkOptions)]
     assert names == ["use", *(option.attribute for option in OPTIONS)]
