@@ -1,6 +1,7 @@
-"""A pipeline on real data, from flights to a plot of mean delays.
+"""A pipeline on real data, from flights to a dashboard of mean delays.
 
-flights -> topic -> streaming mean of delays -> topic -> plot
+flights -> topic -> streaming mean of delays -> topic -> dashboard
+                 -> rows that are no flights -> topic of dead letters -> dashboard
 
     python examples/spark_pipeline.py                      # starts a broker of its own
     python examples/spark_pipeline.py --namesrv host:9876  # uses a cluster
@@ -8,7 +9,9 @@ flights -> topic -> streaming mean of delays -> topic -> plot
 Needs `pip install 'rocketmq-trio[examples]'`. Every flight becomes a message (sink), a
 stream computes the mean arrival delay by carrier and hour in complete mode and writes
 all means after each batch to a result topic (sink), which is read back: the last row of
-each key counts. What comes out must equal what a plain loop over the file computes.
+each key counts. Some messages in between are no flights: a second stream sets them
+aside in a topic of their own, with the reason and the place where they were read. What
+comes out must equal what a plain loop over the file computes.
 """
 
 import argparse
@@ -34,8 +37,11 @@ from pyspark.sql import functions as f
 from rocketmq_sdk.spark import lag, local_session
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
+BROKEN = ["no JSON", '{"carrier":"UA"', "{}", '{"carrier":null,"time_hour":"2013-01-01T10:00:00Z"}']
+"""What a producer with a defect sends between the flights."""
+FLIGHT = "carrier STRING, time_hour STRING, arr_delay STRING"
 Key = tuple[str, str]
 Means = dict[Key, tuple[int, float]]
 """By carrier and hour (UTC): flights that arrived, and their mean delay in minutes."""
@@ -89,7 +95,11 @@ def direct(path: Path) -> Means:
 
 
 def publish(spark: "SparkSession", path: Path, target: dict[str, str]) -> int:
-    """Every flight becomes a message."""
+    """Every flight becomes a message, and so does every broken row."""
+    broken = spark.range(len(BROKEN)).select(
+        f.element_at(f.array(*map(f.lit, BROKEN)), (f.col("id") + 1).cast("int")).alias("body")
+    )
+    broken.write.format("rocketmq").options(**target).mode("append").save()
     flights = spark.read.csv(str(path), header=True).repartition(2)
     flights.select(
         f.to_json(f.struct("carrier", "time_hour", "arr_delay")).alias("body"),
@@ -97,6 +107,12 @@ def publish(spark: "SparkSession", path: Path, target: dict[str, str]) -> int:
         f.array(f.coalesce("tailnum", f.lit("unknown"))).alias("keys"),
     ).write.format("rocketmq").options(**target).mode("append").save()
     return flights.count()
+
+
+def is_flight() -> "Column":
+    """Whether a message holds what the means need."""
+    found = f.col("flight.carrier").isNotNull() & f.col("flight.time_hour").isNotNull()
+    return f.coalesce(found, f.lit(False))
 
 
 def compute(
@@ -111,11 +127,8 @@ def compute(
         .options(startingOffsets="earliest", maxOffsetsPerTrigger="9000", **source)
         .load()
     )
-    flight = f.from_json(
-        f.col("body").cast("string"), "carrier STRING, time_hour STRING, arr_delay STRING"
-    )
     delay = f.when(f.col("arr_delay") != "NA", f.col("arr_delay").cast("int"))
-    flights = stream.select(flight.alias("flight")).select("flight.*")
+    flights = with_flights(stream).where(is_flight()).select("flight.*")
     means = (
         flights.groupBy("carrier", "time_hour")
         .agg(f.count(delay).alias("flights"), f.avg(delay).alias("mean"))
@@ -128,6 +141,36 @@ def compute(
         ),  # one queue for a carrier, so that the last row of a key is the newest
     )
     writer = rows.writeStream.format("rocketmq").options(**target).outputMode("complete")
+    finish(writer, checkpoint)
+
+
+def set_aside(
+    spark: "SparkSession", source: dict[str, str], target: dict[str, str], checkpoint: str
+) -> None:
+    """What is no flight goes to a topic of dead letters, with reason and place."""
+    stream = (
+        spark.readStream.format("rocketmq").options(startingOffsets="earliest", **source).load()
+    )
+    reason = f.when(f.col("flight").isNull(), "no JSON").otherwise("no carrier or time")
+    place = {"queue": "queueId", "offset": "queueOffset", "broker": "brokerName"}
+    named = [f.lit("reason"), reason]
+    for name, column in place.items():
+        named += [f.lit(name), f.col(column).cast("string")]
+    letters = (
+        with_flights(stream)
+        .where(~is_flight())
+        .select("body", f.lit("dead").alias("tags"), f.create_map(*named).alias("properties"))
+    )
+    finish(letters.writeStream.format("rocketmq").options(**target), checkpoint)
+
+
+def with_flights(stream: "DataFrame") -> "DataFrame":
+    """Messages with the flight that is in them."""
+    return stream.withColumn("flight", f.from_json(f.col("body").cast("string"), FLIGHT))
+
+
+def finish(writer: Any, checkpoint: str) -> None:
+    """Run a stream until it has read everything that is there."""
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     told = -1
     while query.isActive:
@@ -135,7 +178,7 @@ def compute(
         if progress is not None and progress["batchId"] != told:
             told = progress["batchId"]
             print(
-                f"  batch {told}: {progress['numInputRows']} flights, {lag(progress).total} left",
+                f"  batch {told}: {progress['numInputRows']} messages, {lag(progress).total} left",
                 flush=True,
             )
         time.sleep(0.2)
@@ -157,8 +200,15 @@ def read_back(spark: "SparkSession", source: dict[str, str]) -> "DataFrame":
     )
 
 
-def plot(means: Means, path: Path) -> None:
-    """Mean delay by hour of the day for the carriers with most flights."""
+def dead_letters(spark: "SparkSession", source: dict[str, str]) -> dict[str, int]:
+    """How many rows were set aside, by reason."""
+    letters = spark.read.format("rocketmq").options(**source).load()
+    counted = letters.groupBy(f.col("properties")["reason"].alias("reason")).count()
+    return {row.reason: row["count"] for row in counted.collect()}
+
+
+def plot(means: Means, aside: dict[str, int], path: Path) -> None:
+    """A dashboard: delays by hour, flights by carrier, what was set aside."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -172,7 +222,7 @@ def plot(means: Means, path: Path) -> None:
         entry = hours.setdefault((carrier, at), [0.0, 0.0])
         entry[0] += count
         entry[1] += count * mean
-    figure, axes = pyplot.subplots(figsize=(9, 5))
+    figure, (axes, bars) = pyplot.subplots(1, 2, figsize=(14, 5), width_ratios=(2, 1))
     for carrier in sorted(flights, key=lambda name: -flights[name])[:6]:
         points = sorted(
             (at, total / count) for (name, at), (count, total) in hours.items() if name == carrier
@@ -182,6 +232,11 @@ def plot(means: Means, path: Path) -> None:
         )
     axes.set(title="Mean arrival delay by hour of departure", xlabel="hour (UTC)", ylabel="minutes")
     axes.legend()
+    carriers = sorted(flights, key=lambda name: flights[name])
+    bars.barh(carriers, [flights[name] for name in carriers])
+    told = ", ".join(f"{count} {reason}" for reason, count in sorted(aside.items()))
+    bars.set(title="Flights by carrier", xlabel=f"set aside: {told or 'nothing'}")
+    figure.tight_layout()
     figure.savefig(path, dpi=120)
     pyplot.close(figure)
 
@@ -191,7 +246,8 @@ def run(namesrv: str, picture: Path, spark: "SparkSession") -> Means:
 
     Raises `SystemExit` when its result is not that of the plain loop.
     """
-    flights, results = f"flights-{uuid.uuid4().hex[:8]}", f"delays-{uuid.uuid4().hex[:8]}"
+    run_id = uuid.uuid4().hex[:8]
+    flights, results, dead = f"flights-{run_id}", f"delays-{run_id}", f"flights-dead-{run_id}"
     path = flights_file()
     print("publishing the flights", flush=True)
     count = publish(spark, path, {"namesrvAddr": namesrv, "topic": flights})
@@ -201,7 +257,13 @@ def run(namesrv: str, picture: Path, spark: "SparkSession") -> Means:
             spark,
             {"namesrvAddr": namesrv, "subscribe": flights},
             {"namesrvAddr": namesrv, "topic": results},
-            checkpoint,
+            f"{checkpoint}/means",
+        )
+        set_aside(
+            spark,
+            {"namesrvAddr": namesrv, "subscribe": flights},
+            {"namesrvAddr": namesrv, "topic": dead},
+            f"{checkpoint}/dead",
         )
     expected = direct(path)
     deadline = (
@@ -215,7 +277,8 @@ def run(namesrv: str, picture: Path, spark: "SparkSession") -> Means:
             for key in expected.keys() | means.keys()
             if key not in means or key not in expected or not _equal(means[key], expected[key])
         }
-        if not wrong or time.monotonic() > deadline:
+        aside = dead_letters(spark, {"namesrvAddr": namesrv, "subscribe": dead})
+        if (not wrong and sum(aside.values()) == len(BROKEN)) or time.monotonic() > deadline:
             break
         time.sleep(1)
     if wrong:
@@ -223,8 +286,11 @@ def run(namesrv: str, picture: Path, spark: "SparkSession") -> Means:
             f"{len(wrong)} of {len(expected)} means differ from the direct computation, for "
             f"example {min(wrong)}"
         )
-    print(f"  {len(means)} means equal the direct computation\nplotting", flush=True)
-    plot(means, picture)
+    print(f"  {len(means)} means equal the direct computation", flush=True)
+    if sum(aside.values()) != len(BROKEN):
+        raise SystemExit(f"{len(BROKEN)} rows are no flights, but set aside are {aside}")
+    print(f"  {len(BROKEN)} rows are set aside in {dead}: {aside}\nplotting", flush=True)
+    plot(means, aside, picture)
     print(f"  {picture}", flush=True)
     return means
 

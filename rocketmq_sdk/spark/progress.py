@@ -24,11 +24,23 @@ if TYPE_CHECKING:
 class Lag:
     """How many offsets a query has still to read: in all, and by queue.
 
-    Offsets are counted, so messages that a filter leaves out count as well.
+    Offsets are counted, so messages that a filter leaves out count as well. `away` are
+    brokers whose queues stand still, `standing` how many queues no route names. Of this
+    run of the query: `losses` is how often messages were given up while it was planned
+    (failOnDataLoss=false), `lost_offsets` how many offsets that were, if that is known.
     """
 
     total: int
     queues: Mapping[QueueKey, int]
+    away: tuple[str, ...] = ()
+    standing: int = 0
+    losses: int = 0
+    lost_offsets: int = 0
+
+    @property
+    def most(self) -> int:
+        """The lag of the queue that has most to read; 0 without queues."""
+        return max(self.queues.values(), default=0)
 
 
 def lag(progress: Any) -> Lag:
@@ -46,17 +58,24 @@ def lag(progress: Any) -> Lag:
             "it is not None"
         )
     queues: dict[QueueKey, int] = {}
+    away: set[str] = set()
+    standing = losses = lost = 0
     for source in sources:
+        metrics = (_value(source, "latestOffset") or {}).get("m", {})
+        away.update(metrics.get("away", ()))
+        standing += metrics.get("standing", 0)
+        losses += metrics.get("losses", 0)
+        lost += metrics.get("lostOffsets", 0)
         end, latest = _places(source, "endOffset"), _places(source, "latestOffset")
         if end is not None and latest is not None:
             queues.update(
                 {queue: max(0, stop - end.get(queue, 0)) for queue, stop in latest.items()}
             )
-    return Lag(sum(queues.values()), queues)
+    return Lag(sum(queues.values()), queues, tuple(sorted(away)), standing, losses, lost)
 
 
-def _places(source: Any, name: str) -> dict[QueueKey, int] | None:
-    """Offsets of one source; None when they are of another format."""
+def _value(source: Any, name: str) -> dict[str, Any] | None:
+    """Offsets of one source as they are; None when they are of another format."""
     value = source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
     if isinstance(value, str):
         try:
@@ -64,6 +83,13 @@ def _places(source: Any, name: str) -> dict[QueueKey, int] | None:
         except ValueError:
             return None
     if not isinstance(value, dict) or not {"t", "v"} <= value.keys() <= MEMBERS:
+        return None
+    return value
+
+
+def _places(source: Any, name: str) -> dict[QueueKey, int] | None:
+    value = _value(source, name)
+    if value is None:
         return None
     return from_json(value, source="the offsets of the progress")
 

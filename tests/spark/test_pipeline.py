@@ -1,4 +1,4 @@
-"""The example pipeline: from the file through two topics and a stream to the plot."""
+"""The example pipeline: from the file through topics and streams to the dashboard."""
 
 from __future__ import annotations
 
@@ -36,3 +36,4 @@ def test_the_result_equals_the_direct_computation(
     assert picture.read_bytes().startswith(b"\x89PNG")
     told = capsys.readouterr().out
     assert f"{len(means)} means equal the direct computation" in told
+    assert f"{len(pipeline.BROKEN)} rows are set aside in flights-dead-" in told

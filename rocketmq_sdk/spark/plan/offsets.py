@@ -27,8 +27,8 @@ MOST_OFFSET: Final = (1 << 63) - 1
 MOST_QUEUE_ID: Final = (1 << 31) - 1
 
 
-MEMBERS: Final = frozenset({"t", "v", "e", "n"})
-"""The members of offsets: queues, version, and the marks of a batch's end."""
+MEMBERS: Final = frozenset({"t", "v", "e", "n", "m"})
+"""The members of offsets: queues, version, the marks of a batch's end, and metrics."""
 
 
 class OffsetFormatError(ConfigurationError):

@@ -10,7 +10,7 @@ asked for, the beginning of a new query, whose turn it is.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -61,6 +61,7 @@ class StreamPlanner:
         self._checked: set[tuple[str, str]] = set()
         self._frozen: dict[QueueKey, Bounds] | None = None
         self._warned: set[str] = set()
+        self._losses = self._lost_offsets = 0
         self._turn = 0
         least = settings.min_offsets_per_trigger
         self._gate = None if least is None else Gate(least, settings.max_trigger_delay)
@@ -281,12 +282,28 @@ class StreamPlanner:
     def _lost(self, error: GoneError | DataLossError) -> None:
         if self._settings.fail_on_data_loss:
             raise error
-        self._warn(f"failOnDataLoss is false: {error}")
+        if self._warn(f"failOnDataLoss is false: {error}"):
+            self._losses += 1
+            if isinstance(error, DataLossError):
+                self._lost_offsets += error.found - error.expected
 
-    def _warn(self, text: str) -> None:
-        if text not in self._warned:
-            self._warned.add(text)
-            logger.warning("%s", text)
+    def _warn(self, text: str) -> bool:
+        """Log something once; whether this was the time."""
+        if text in self._warned:
+            return False
+        self._warned.add(text)
+        logger.warning("%s", text)
+        return True
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """What the progress of a query tells beside its offsets; see `progress.Lag`."""
+        return {
+            "away": sorted(self._availability.away),
+            "losses": self._losses,
+            "lostOffsets": self._lost_offsets,
+            "standing": len(self._standing),
+        }
 
     async def _current(self, also: Iterable[QueueKey] = ()) -> dict[QueueKey, Bounds]:
         """Begin and end of all queues, not older than `offsetRefreshInterval`.

@@ -96,8 +96,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The ends of the queues, from which progress tells the lag."""
-        return to_json(bridge.run(self._plans().latest))
+        """The ends of the queues, from which progress tells the lag, and metrics."""
+        plans = self._plans()
+        ends = to_json(bridge.run(plans.latest))
+        return {"m": plans.metrics, **ends}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Freeze the ends; limits still cut what lies before them into batches."""

@@ -542,3 +542,17 @@ async def test_a_topic_that_no_route_names_for_a_moment_keeps_its_offsets(
     told.hidden = set()
     await later()
     assert await after(plans, start) == {key(0): 100, key(0, "b"): 50}
+
+
+async def test_metrics_of_what_stands_still_and_is_given_up(
+    told: Told, autojump_clock: object
+) -> None:
+    plans = planner(failOnDataLoss="false", onBrokerAway="skip")
+    start = {key(0): 40, key(0, "b"): 50}
+    await after(plans, start)
+    assert plans.metrics == {"away": [], "losses": 0, "lostOffsets": 0, "standing": 0}
+    told.places[key(0)], told.away = Bounds(60, 100), {"b"}
+    for _ in range(3):
+        await later()
+        await after(plans, start)
+    assert plans.metrics == {"away": ["b"], "losses": 1, "lostOffsets": 20, "standing": 0}
