@@ -9,10 +9,11 @@ import pytest
 import trio
 import trio.lowlevel
 
-from rocketmq_sdk.broker_embedded.slices import LARGE, answer_of, slices
+from rocketmq_sdk.broker_embedded.slices import LARGE, SLICE, answer_of, slices
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig, TopicList
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.message_codec import decode_messages
 from support.broker import open_broker, pull_request
 
 if TYPE_CHECKING:
@@ -78,6 +79,21 @@ async def test_a_topic_of_very_many_queues(code: RequestCode) -> None:
         assert answer.code == ResponseCode.SUCCESS
         assert turns > 20
         assert b"7999" in answer.body
+
+
+@pytest.mark.parametrize("code", [RequestCode.POP_MESSAGE, RequestCode.PEEK_MESSAGE])
+async def test_a_pop_of_very_many_queues(code: RequestCode, autojump_clock: MockClock) -> None:
+    queues = 20_000
+    async with open_broker() as (broker, peer):
+        broker.core.topics.put(TopicConfig("wide", queues, queues))
+        broker.core.groups.get("CG")
+        await peer.send("wide", b"one", queue_id=queues - 1)
+        fields = {"topic": "wide", "consumerGroup": "CG", "queueId": "-1", "maxMsgNums": "32"}
+        fields |= {"invisibleTime": "1000", "pollTime": "0", "bornTime": "0", "initMode": "0"}
+        answer, turns = await turns_during(peer, Command(code, ext_fields=fields))
+        assert answer.code == ResponseCode.SUCCESS
+        assert [message.body for message in decode_messages(answer.body)] == [b"one"]
+        assert turns > queues // SLICE
 
 
 def large_heartbeat(groups: int, **more: object) -> Command:

@@ -203,7 +203,7 @@ class ProgressRequests:
 
     async def _stats_of_all(self, *, ordered_only: bool) -> Command:
         listed: list[dict[str, tuple[ConsumeStats, ...]]] = []
-        behind = inflight = 0
+        behind = inflight = entries = 0
         topics = self._core.offsets.topics_by_group()
         for number, group in enumerate(list(self._core.groups.all()), 1):
             if number % _SLICE == 0:
@@ -216,21 +216,16 @@ class ProgressRequests:
                 if self._members.consumers.leaves_out(group, name):
                     continue
                 table = await queue_progress(self._core, group, topic, pulled=False)
-                behind += sum(
-                    max(0, queue.broker_offset - queue.consumer_offset) for queue in table.values()
-                )
-                inflight += sum(
-                    max(
-                        0,
-                        self._core.offsets.pulled(group, name, queue.queue_id)
-                        - entry.consumer_offset,
-                    )
-                    for queue, entry in table.items()
-                )
+                entries += len(table)
+                async for some in slices(list(table.items())):
+                    for queue, entry in some:
+                        pulled = self._core.offsets.pulled(group, name, queue.queue_id)
+                        behind += max(0, entry.broker_offset - entry.consumer_offset)
+                        inflight += max(0, pulled - entry.consumer_offset)
                 stats.append(ConsumeStats(table, self._core.stats.group_rate(name, group)))
             listed.append({group: tuple(stats)})
         body = ConsumeStatsList(tuple(listed), self._core.address(), behind, inflight)
-        return Command.response(body=await encoded(body, len(listed)))
+        return Command.response(body=await encoded(body, len(listed) + entries))
 
 
 def _text(stamp: int) -> str:

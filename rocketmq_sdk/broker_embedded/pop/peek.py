@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from rocketmq_sdk.broker_embedded.pop.checks import checked_group, checked_topic, host_of, refusal
 from rocketmq_sdk.broker_embedded.pull.pull_requests import MAX_BYTES
+from rocketmq_sdk.broker_embedded.slices import SLICE
 from rocketmq_sdk.broker_embedded.store.messages import GetStatus
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.protocol.bodies.pop_records import MAX_COUNT
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Channel
 
     Answer = Command | Callable[[], Awaitable[Command]]
-    Reading = Generator[tuple[int, int, int], GetResult, None]
+    Reading = Generator[tuple[int, int, int] | None, GetResult | None, None]
 
 
 class PeekProcessor:
@@ -59,8 +62,12 @@ class PeekProcessor:
             place = wanted
             try:
                 while True:
-                    result = await store.get_cold(header.topic, *place, MAX_BYTES)
-                    place = reading.send(result)
+                    if place is None:
+                        await trio.lowlevel.checkpoint()
+                        place = next(reading)
+                    else:
+                        result = await store.get_cold(header.topic, *place, MAX_BYTES)
+                        place = reading.send(result)
             except StopIteration:
                 return seen.answer()
             finally:
@@ -69,10 +76,15 @@ class PeekProcessor:
         return read_on
 
     def _collect(self, header: PeekMessageRequestHeader, queues: int, seen: _Seen) -> Reading:
-        """Look at one queue after the other; those that are cold are asked for."""
+        """Look at one queue after the other.
+
+        It asks for those that are cold, and for a turn of the others between slices.
+        """
         core, state, store = self._core, self._state, self._core.store
         topic, group = header.topic, header.consumer_group
         for queue_id in range(queues) if header.queue_id < 0 else (header.queue_id,):
+            if queue_id % SLICE == SLICE - 1 and header.queue_id < 0:
+                yield None
             offset = max(
                 core.offsets.query(group, topic, queue_id),
                 state.buffer.position((topic, group, queue_id)),
@@ -84,6 +96,7 @@ class PeekProcessor:
                 continue
             if store.is_cold(topic, queue_id, offset):
                 result = yield queue_id, offset, missing
+                assert result is not None
             else:
                 result = store.get(topic, queue_id, offset, missing, MAX_BYTES)
             seen.bodies.append(result.body)

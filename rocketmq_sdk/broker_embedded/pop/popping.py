@@ -4,7 +4,7 @@ A pop takes messages of several queues, the group's retry topics among them. Eac
 queue's part is in the books (a checkpoint, in memory or in the store; order info for
 ordered pops) before its messages leave. All of it happens without interruption, except
 where a queue has to be read from the disk: then that queue is closed to other pops
-until the read is over.
+until the read is over. Of very many queues some are looked at in one turn.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import random
 from typing import TYPE_CHECKING, Final
 
 import attrs
+import trio
 
 from rocketmq_sdk.broker_embedded.pop.checks import (
     check_attempt,
@@ -36,6 +37,7 @@ from rocketmq_sdk.broker_embedded.pop.records import is_stored
 from rocketmq_sdk.broker_embedded.pop.state import policy_of
 from rocketmq_sdk.broker_embedded.pull.long_polling import LONGEST_HOLD_MS
 from rocketmq_sdk.broker_embedded.pull.pull_requests import MAX_BYTES, parse_subscription
+from rocketmq_sdk.broker_embedded.slices import SLICE
 from rocketmq_sdk.broker_embedded.store.messages import GetResult, GetStatus, PutStatus
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import BrokerError, StoreCorruptError, StoreError
@@ -62,7 +64,7 @@ if TYPE_CHECKING:
 
     Answer = Command | Callable[[], Awaitable[Command | None]] | None
     Wanted = tuple[str, int, int, int, MessageFilter | None]
-    Reading = Generator[Wanted, GetResult, None]
+    Reading = Generator[Wanted | None, GetResult | None, None]
 
 logger = logging.getLogger(__name__)
 
@@ -203,10 +205,14 @@ class PopProcessor:
             return self._finish(pop)
         return lambda: self._read_on(pop, reading, wanted)
 
-    async def _read_on(self, pop: _Pop, reading: Reading, wanted: Wanted) -> Command | None:
-        """Continue a pop that has to read a queue from the disk."""
+    async def _read_on(self, pop: _Pop, reading: Reading, wanted: Wanted | None) -> Command | None:
+        """Continue a pop that reads from the disk, or looks at very many queues."""
         try:
             while True:
+                if wanted is None:
+                    await trio.lowlevel.checkpoint()
+                    wanted = next(reading)
+                    continue
                 topic, queue_id, offset, most, message_filter = wanted
                 try:
                     result = await self._store.get_cold(
@@ -294,7 +300,9 @@ class PopProcessor:
             if header.queue_id < 0
             else (header.queue_id,)
         )
-        for queue_id in queues:
+        for number, queue_id in enumerate(queues, 1):
+            if number % SLICE == 0:
+                yield None
             yield from self._take(pop, header.topic, queue_id, pop.message_filter)
         if not retry_first and pop.missing > 0:
             yield from self._collect_retries(pop, retries, policy, draw)
@@ -363,7 +371,7 @@ class PopProcessor:
         offset: int,
         message_filter: MessageFilter | None,
         most: int = 0,
-    ) -> Generator[Wanted, GetResult, GetResult]:
+    ) -> Generator[Wanted | None, GetResult | None, GetResult]:
         topic, _group, queue_id = key
         most = most or pop.missing
         if not self._store.is_cold(topic, queue_id, offset):
@@ -373,7 +381,9 @@ class PopProcessor:
                 return _unreadable(topic, queue_id, error)
         self._locked.add(key)
         try:
-            return (yield topic, queue_id, offset, most, message_filter)
+            result = yield topic, queue_id, offset, most, message_filter
+            assert result is not None
+            return result
         finally:
             self._locked.discard(key)
             # Others may have found this queue closed; retries are for all queues.
@@ -459,8 +469,6 @@ class PopProcessor:
             pop.answer.rest += behind
             pop.answer.unseen = True
 
-    # Positions
-
     def _position(self, pop: _Pop, key: QueueKey) -> int:
         """Where a pop of a queue begins."""
         topic, group, queue_id = key
@@ -502,8 +510,6 @@ class PopProcessor:
             self._offsets.query(group, topic, queue_id), self._state.buffer.position(key), 0
         )
         return max(0, self._store.max_offset(topic, queue_id) - committed)
-
-    # The answer
 
     def _finish(self, pop: _Pop) -> Answer:
         answer, header = pop.answer, pop.header
@@ -585,8 +591,6 @@ class PopProcessor:
             order_count_info=orders if pop.header.order else None,
         )
         return Command.response(code, header, remark=remark)
-
-    # Looking only
 
 
 def _unreadable(topic: str, queue_id: int, error: StoreError) -> GetResult:
