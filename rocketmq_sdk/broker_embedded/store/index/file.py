@@ -20,7 +20,7 @@ from array import array
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.errors import StoreCorruptError
+from rocketmq_sdk.errors import StoreCorruptError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -123,7 +123,7 @@ class IndexFile:
 
         Raises `StoreError`, and `StoreCorruptError` for impossible numbers.
         """
-        fields = HEADER.unpack(self.file.pread(HEADER_SIZE, 0))
+        fields = HEADER.unpack(self._pread(HEADER_SIZE, 0))
         (
             self.begin_timestamp,
             self.end_timestamp,
@@ -352,7 +352,7 @@ class IndexFile:
     def _head(self, slot: int) -> int:
         if self._heads is not None:
             return int(self._heads[slot])
-        value: int = _SLOT.unpack(self.file.pread(SLOT_SIZE, HEADER_SIZE + slot * SLOT_SIZE))[0]
+        value: int = _SLOT.unpack(self._pread(SLOT_SIZE, HEADER_SIZE + slot * SLOT_SIZE))[0]
         return value
 
     def _block(self, number: int) -> tuple[int, bytes]:
@@ -364,9 +364,16 @@ class IndexFile:
             return low, bytes(
                 self._tail[(low - start) * ENTRY_SIZE : (number + 1 - start) * ENTRY_SIZE]
             )
-        return low, self.file.pread(
+        return low, self._pread(
             (number + 1 - low) * ENTRY_SIZE, self._entries_at + low * ENTRY_SIZE
         )
+
+    def _pread(self, size: int, offset: int) -> bytes:
+        """Bytes of the file, which has its full length from the start."""
+        data = self.file.pread(size, offset)
+        if len(data) < size:
+            raise StoreError(f"{self.file.path}: cannot read (the file ends in the middle)")
+        return data
 
     def entries_at_end(self) -> int:
         """How many of the last entries belong to the last record."""

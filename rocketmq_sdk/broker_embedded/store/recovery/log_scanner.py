@@ -13,6 +13,7 @@ from rocketmq_sdk.broker_embedded.store.log.record import (
     plain_records,
     size_and_magic,
 )
+from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.message_codec import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from rocketmq_sdk.protocol.property_crc import verify_property_crc
 
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
 
 _MESSAGES = frozenset({MAGIC_V1, MAGIC_V2})
 _CHUNK = 1024 * 1024
+
+
+def _whole(file: ChainedFile, position: int, size: int) -> bytes:
+    """Bytes of a file, which has its full length from the start; fewer at its end.
+
+    Raises `StoreError` for a shorter read: it does not say that the log ends there.
+    """
+    data = file.read(position, size)
+    if len(data) < min(size, file.end - position):
+        raise StoreError(f"{file.file.path}: cannot read (the file ends in the middle)")
+    return data
 
 
 class LogScanner:
@@ -61,7 +73,7 @@ class LogScanner:
         while True:
             at = position - base
             if len(data) - at < BLANK_SIZE:
-                data = file.read(position, _CHUNK)
+                data = _whole(file, position, _CHUNK)
                 base, at = position, 0
                 if len(data) < BLANK_SIZE:
                     return
@@ -90,7 +102,7 @@ class LogScanner:
 
     def first_of(self, file: ChainedFile) -> RecordHead | None:
         """The first record of a file; None when it is not whole."""
-        data = file.read(file.start, BLANK_SIZE)
+        data = _whole(file, file.start, BLANK_SIZE)
         size, magic = size_and_magic(data, 0)
         if not is_message_magic(magic) or not 0 < size <= file.size:
             return None
