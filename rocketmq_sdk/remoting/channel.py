@@ -48,11 +48,15 @@ with an error; it never ends the connection.
 Together = Callable[["Channel", "Sequence[Command]"], "Sequence[bytes | None]"]
 """What serves several requests of one code that arrived together, for one connection.
 
-Synchronous. It serves as many as it can, from the first on, as if one by one, and
-returns an answer for each of them: the bytes of the frame, or None for a one-way
-request. The next one is served by its `Handler`, which also serves requests that come
-alone. It leaves no request open.
+Synchronous. It gets what arrived from the first of them on. It serves as many as it
+can, as if one by one, up to a response or a request of another code. It returns an
+answer for each of them: the bytes of the frame, or None for a one-way request. The next
+one is served by its `Handler`, which also serves requests that come alone. It leaves no
+request open. To serve none of them must cost little.
 """
+
+TOGETHER: Final = 64
+"""The most requests that are served together, without a look at the time."""
 
 FormRequest = tuple[str, tuple[str, ...], bytes, float, float, object]
 """A request of `Channel.submit_forms`.

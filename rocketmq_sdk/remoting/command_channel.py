@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import abstractmethod
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -20,7 +21,7 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.remoting.budget import OPEN_COST
 from rocketmq_sdk.remoting.call_table import CallTable
-from rocketmq_sdk.remoting.channel import Channel, ChannelLimits, ChannelStatistics
+from rocketmq_sdk.remoting.channel import TOGETHER, Channel, ChannelLimits, ChannelStatistics
 from rocketmq_sdk.remoting.dispatch import error_response
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ STOOD_STILL: Final = 0.05
 """Seconds too late that tell of a loop that was blocked."""
 LAST_CHANCE: Final = 0.05
 """Seconds for an answer to a request that could not leave before."""
-TOGETHER: Final = 64
-"""The most requests that are served together, without a look at the time."""
 QUIET_TURNS: Final = 3
 """Turns of the loop without news after which all is read that had come."""
 logger = logging.getLogger("rocketmq_sdk.remoting")
@@ -191,24 +190,28 @@ class CommandChannel(Channel):
             self._keep_open(request)
         return None
 
-    def _serve_together(self, commands: Sequence[Command], number: int) -> Sequence[bytes | None]:
+    def _serve_together(
+        self, commands: Sequence[Command], number: int
+    ) -> Sequence[bytes | None] | None:
         """Serve the first of several requests of one code, from index `number` on.
 
-        Returns a frame, or None without one, for each that was served.
+        Returns a frame, or None without one, for each that was served; None where they
+        cannot be served together.
         """
         first = commands[number]
         together = None if self._together is None else self._together(first.code)
         if together is None or len(self._open) >= self.limits.max_requests_in_flight:
-            return ()
-        code, requests = first.code, list(commands[number : number + TOGETHER])
-        for at, request in enumerate(requests):
-            if request.code != code or request.flag & FLAG_RESPONSE:
-                del requests[at:]
-                break
+            return None
         try:
-            return together(self, requests)
+            return together(self, commands[number : number + TOGETHER])
         except Exception as error:
-            # What was done for each of them is not known.
+            # What was done for each of those that it may have served is not known.
+            requests = list(
+                takewhile(
+                    lambda request: request.code == first.code and not request.is_response,
+                    commands[number : number + TOGETHER],
+                )
+            )
             logger.exception("requests %r from %s failed", requests, self.remote_address)
             for request in requests:
                 if not request.flag & FLAG_ONEWAY:

@@ -54,6 +54,8 @@ STEP: Final = 64 * 1024
 """Growth of unsent bytes after which the connection is weighed again."""
 TURN: Final = 0.01
 """Seconds to handle commands of one chunk before other tasks have a turn."""
+PAUSE: Final = 15
+"""The most requests that are served alone before several are tried again."""
 READ_FIRST: Final = 1.0
 """The most seconds that overdue calls wait for what came while the loop was blocked."""
 LOOPBACK_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
@@ -158,10 +160,8 @@ class StreamChannel(CommandChannel):
     ) -> list[PendingCall]:
         calls, limits, unsent = self._calls, self.limits, self._unsent
         found: list[PendingCall] = []
-        if self.closed:
-            return found
         for form, values, body, since, timeout, tag in requests:
-            if unsent > limits.max_unsent_bytes or not calls.has_room:
+            if self.closed or unsent > limits.max_unsent_bytes or not calls.has_room:
                 break
             opaque = calls.next_opaque()
             frame = frame_of((form % (*values, opaque)).encode(), body)
@@ -386,13 +386,12 @@ class StreamChannel(CommandChannel):
     async def _handle(self, commands: list[Command]) -> None:
         """Handle the commands of one chunk, which is what one read brought.
 
-        Those of one code that follow each other are served together where that can be.
+        Those of one code that follow each other are served together if possible.
         """
         answer = self._calls.answer
-        current_time, turn_ends = trio.current_time, trio.current_time() + TURN
-        turns, waited = 0, 0.0
+        turn_ends, turns, waited = trio.current_time() + TURN, 0, 0.0
+        number, try_at, pause, look_at = 0, 0, 0, 4
         self._arrived = count = len(commands)
-        number = looked = 0
         self._begin_turn()
         try:
             while number < count:
@@ -404,27 +403,32 @@ class StreamChannel(CommandChannel):
                 if self.closed:
                     return
                 behind = count - number - 1
-                served = self._serve_several(commands, number, waited) if behind else 0
-                if not served:
+                found = None
+                if behind and number >= try_at:
+                    found = self._serve_several(commands, number, waited)
+                if found is not None:
+                    # Where many are special, looking at each of them would be dear.
+                    pause = 0 if found else min(2 * pause + 1, PAUSE)
+                    try_at = number + 1 + pause
+                if not found:
                     self._serve_alone(command, waited, behind)
-                    served = 1
-                number += served
+                number += found or 1
                 if self._brake:
                     self._end_turn()
                     await self._brake_now()
                     self._begin_turn()
-                if number - looked >= 4 and current_time() > turn_ends:
-                    # A chunk can hold hundreds of requests that each take long; the
-                    # other connections have their turn in between.
+                if number < look_at:
+                    continue
+                look_at = number + 4
+                if trio.current_time() > turn_ends:
+                    # A chunk can hold hundreds of dear requests; others have a turn.
                     self._end_turn()
                     await trio.lowlevel.checkpoint()
                     self._begin_turn()
-                    now = current_time()
+                    now, turns = trio.current_time(), turns + 1
                     turn_ends = now + TURN
-                    turns += 1
                     # One turn that took long may have been a pause of the machine.
                     waited = now - self._last_read if turns > 1 else 0.0
-                    looked = number
         finally:
             self._end_turn()
 
@@ -441,17 +445,20 @@ class StreamChannel(CommandChannel):
         if response is not None and not self.closed:
             self._answer(command, response)
 
-    def _serve_several(self, commands: list[Command], number: int, waited: float) -> int:
+    def _serve_several(self, commands: list[Command], number: int, waited: float) -> int | None:
         """Serve the first of several requests of one code, from index `number` on.
 
-        Returns how many were served and answered; the next one is to be served alone.
+        Returns how many were served and answered, None where that cannot be; the next
+        one is to be served alone.
         """
         budget, overdue = self._budget, self._overdue
         if (budget is not None and budget.tight) or (
             waited and overdue is not None and overdue(commands[number], waited, 0) is not None
         ):
-            return 0
+            return None
         answers = self._serve_together(commands, number)
+        if answers is None:
+            return None
         frames = [frame for frame in answers if frame is not None]
         self._frames += frames
         self._unsent = unsent = self._unsent + sum(map(len, frames))

@@ -176,8 +176,17 @@ class Guard:
         self, serve: Together, channel: Channel, requests: Sequence[Command]
     ) -> Sequence[bytes | None]:
         """Have the first of the requests served, up to one that is not let in."""
-        session = self._session(channel)
-        admitted = list(itertools.takewhile(functools.partial(self._lets_in, session), requests))
+        session, code = self._session(channel), requests[0].code
+        admitted = list(
+            itertools.takewhile(
+                lambda request: (
+                    request.code == code
+                    and not request.is_response
+                    and self._lets_in(session, request)
+                ),
+                requests,
+            )
+        )
         if not admitted:
             return ()
         answers = serve(channel, admitted)

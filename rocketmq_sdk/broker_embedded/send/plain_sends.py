@@ -88,11 +88,13 @@ class PlainSends:
         ).form
 
     def serve(self, channel: Channel, requests: Sequence[Command]) -> list[bytes | None]:
-        """Store the first of the requests, up to one that is not plain.
+        """Store the first of what arrived, up to one that is not plain.
 
         Returns their answers.
         """
         sends, core = self._sends, self._core
+        if self._look(requests[0].ext_fields.get("i", "")) is None:
+            return []  # as all sends of a program may be
         run = core.store.begin_run() if core.put_times.in_turn else None
         if run is None:
             return []
@@ -116,9 +118,12 @@ class PlainSends:
         asked: list[tuple[Command, str, str]] = []
         messages, suffix, look, numbers = run.messages, self._suffix, self._look, self._numbers
         lanes: dict[tuple[str, str], Lane] = {}
+        kind = requests[0].code
         most, room = min(self._sends.max_body, BODY_MAX), RUN_BYTES
         try:
             for request in requests:
+                if request.code != kind or request.flag & FLAG_RESPONSE:
+                    break
                 ext, body = request.ext_fields, request.body
                 wish, text = ext["e"], ext["i"]
                 place = (ext["b"], wish)
