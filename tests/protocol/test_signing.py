@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hmac
 import json
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -90,3 +92,11 @@ def test_any_change_breaks_the_signature(
     assert not verify(fields, body + b"x", "sk")
     name = data.draw(st.sampled_from(sorted(set(fields) - {"Signature"})))
     assert not verify({**fields, name: fields[name] + "x"}, body, "sk")
+
+
+@given(st.text(min_size=1, max_size=200), st.text(), st.binary(max_size=300))
+def test_signatures_are_those_of_the_standard_library(secret: str, value: str, body: bytes) -> None:
+    content = value.encode("utf-8", "replace") + body
+    wanted = b64encode(hmac.digest(secret.encode(), content, "sha1")).decode()
+    for _ in range(2):
+        assert sign({"a": value, "Signature": "x"}, body, secret) == wanted
