@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.testing.fixtures import Threads
 
+_CHOSEN = {"rocketmq_broker", "rocketmq_cluster"}
 _SCOPES = ("function", "class", "module", "package", "session")
 _NAMESRV_VARIABLE = "ROCKETMQ_TEST_NAMESRV"
 
@@ -79,6 +80,15 @@ def rocketmq_broker(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture
+def rocketmq_cluster(request: pytest.FixtureRequest) -> None:
+    """A `TestCluster` for one test on trio: two masters, unless the marker says else.
+
+    Pass it, or `rocketmq_cluster.party(name)`, as `namesrv=`.
+    """
+    raise AssertionError(f"pytest_fixture_setup was not called for {request.fixturename}")
+
+
+@pytest.fixture
 def rocketmq_address(rocketmq_broker: Any) -> str:
     """`host:port` of the name server of the test's broker, on TCP.
 
@@ -91,13 +101,14 @@ def rocketmq_address(rocketmq_broker: Any) -> str:
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
 ) -> Generator[None, object, object]:
-    """Serve `rocketmq_broker` for what the test runs on, before its plugin looks."""
+    """Serve the fixtures for what the test runs on, before its plugin looks."""
     placeholder = fixturedef.func
-    if placeholder.__module__ != __name__ or fixturedef.argname != "rocketmq_broker":
+    if placeholder.__module__ != __name__ or fixturedef.argname not in _CHOSEN:
         return (yield)
-    from rocketmq_sdk.testing.fixtures import broker_for
+    from rocketmq_sdk.testing.fixtures import broker_for, cluster_for
 
-    fixturedef.func = broker_for(request)  # type: ignore[misc]
+    choose = broker_for if fixturedef.argname == "rocketmq_broker" else cluster_for
+    fixturedef.func = choose(request)  # type: ignore[misc]
     try:
         return (yield)
     finally:
@@ -110,7 +121,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Show with a failure what the broker saw."""
     report = yield
-    if report.failed and "rocketmq_broker" in getattr(item, "fixturenames", ()):
+    if report.failed and _CHOSEN & set(getattr(item, "fixturenames", ())):
         from rocketmq_sdk.testing.fixtures import report_of, why_skipped
 
         error = None if call.excinfo is None else call.excinfo.value

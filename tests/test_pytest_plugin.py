@@ -336,6 +336,30 @@ def test_the_same_tests_run_with_a_real_cluster(pytester: pytest.Pytester) -> No
     result.stdout.fnmatch_lines(["*a real cluster has no 'faults'*"])
 
 
+def test_a_cluster_is_as_the_marker_says(pytester: pytest.Pytester) -> None:
+    run(
+        pytester,
+        TRIO_MODE,
+        """
+        import pytest
+        from rocketmq_sdk import Message, Producer
+
+        @pytest.mark.rocketmq(masters=1, slaves=1, topics={"orders": 1})
+        async def test_x(rocketmq_cluster, autojump_clock):
+            assert list(rocketmq_cluster.brokers) == ["broker-a", "broker-a-slave-1"]
+            async with Producer("shop", namesrv=rocketmq_cluster) as producer:
+                await producer.send(Message("orders", b"1"))
+            await rocketmq_cluster.wait.copied(within=100)
+        """,
+    ).assert_outcomes(passed=1)
+
+
+def test_a_cluster_is_for_tests_on_trio(pytester: pytest.Pytester) -> None:
+    result = run(pytester, NOTHING, "def test_x(rocketmq_cluster):\n    pass\n")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*for tests on trio*"])
+
+
 def test_the_plugin_loads_nothing_for_tests_that_do_not_use_it(
     pytester: pytest.Pytester,
 ) -> None:

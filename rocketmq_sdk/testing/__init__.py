@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from rocketmq_sdk.testing.broker import TestBroker
+    from rocketmq_sdk.testing.cluster import TestCluster
     from rocketmq_sdk.testing.failures import (
         ExpectationError,
         ListenerRaisedError,
@@ -41,6 +42,7 @@ _HOMES: Final = {
     "Seen": "recording",
     "Snapshot": "snapshots",
     "TestBroker": "broker",
+    "TestCluster": "cluster",
     "ExpectationError": "failures",
     "WaitTimeoutError": "failures",
     "intercept": "interception",
@@ -62,6 +64,7 @@ __all__ = [
     "Seen",
     "Snapshot",
     "TestBroker",
+    "TestCluster",
     "UnhitFaultError",
     "WaitTimeoutError",
     "intercept",

@@ -226,10 +226,15 @@ class TestBroker(RunsOnce):
         self._serve_network()
         return self.network.party(name, self.network_namesrv)
 
+    @property
+    def party_name(self) -> str:
+        """What cuts of the network may call it: its broker name."""
+        return self.config.broker_name
+
     def _serve_network(self) -> None:
         """Accept connections of the network in this life, and in later ones."""
         self._on_network = True
-        self.network.name(self.host)
+        self.network.name(self.host, self.party_name)
         life, nursery = self._present, self._serving
         if life is None or nursery is None or self._listeners:
             return

@@ -15,6 +15,7 @@ import trio
 
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.testing.broker import TestBroker
+from rocketmq_sdk.testing.cluster import TestCluster
 from rocketmq_sdk.testing.real import NeedsTestBrokerError, RealBroker
 from rocketmq_sdk.testing.threads import AsyncioBroker, BlockingBroker, BrokerThread
 
@@ -76,8 +77,7 @@ class Wanted:
         self.seed: dict[str, Any] = {
             name: options.pop(name) for name in _OF_SEEDS if name in options
         }
-        options.pop("masters", None)
-        options.pop("slaves", None)
+        self.size = {name: options.pop(name) for name in ("masters", "slaves") if name in options}
         self.settings = options
 
     @property
@@ -104,6 +104,18 @@ async def in_loop(request: pytest.FixtureRequest) -> AsyncIterator[TestBroker]:
             yield broker
         finally:
             request.node.stash[_REPORT] = broker.report()
+
+
+async def cluster_in_loop(request: pytest.FixtureRequest) -> AsyncIterator[TestCluster]:
+    """The cluster in the trio loop of the test."""
+    wanted = Wanted(request)
+    async with TestCluster(**wanted.size, **wanted.settings) as cluster:
+        if wanted.seed:
+            await cluster.seed(**wanted.seeding())
+        try:
+            yield cluster
+        finally:
+            request.node.stash[_REPORT] = cluster.report()
 
 
 def _refuse_virtual_time() -> None:
@@ -190,6 +202,22 @@ def broker_for(request: pytest.FixtureRequest) -> Callable[..., Any]:
     if runner == TRIO:
         return in_loop
     return asyncio_in_thread if runner == ASYNCIO else plain_in_thread
+
+
+def cluster_for(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """The function that serves a test as the fixture `rocketmq_cluster`.
+
+    Fails the test if it does not run on trio.
+    """
+    if address_of_option(request.config) is not None:
+        pytest.skip("rocketmq_cluster is a cluster of test brokers, not a real one")
+    if runner_of(request) != TRIO:
+        pytest.fail(
+            "rocketmq_cluster is a network in memory, for tests on trio; elsewhere use "
+            "rocketmq_broker, or run the cluster in a trio program",
+            pytrace=False,
+        )
+    return cluster_in_loop
 
 
 def report_of(item: pytest.Item) -> str | None:

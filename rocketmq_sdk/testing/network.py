@@ -74,12 +74,14 @@ class Network:
     def __init__(self) -> None:
         self.memory = MemoryNetwork()
         """The addresses, connections and delays themselves."""
-        self.parties: set[str] = set()
-        """All names that were given out."""
+        self.parties: dict[str, str] = {}
+        """All names that were given out, and their hosts."""
 
-    def name(self, host: str) -> None:
-        """Note that there is a party of this name."""
-        self.parties.add(host)
+    def name(self, host: str, name: str | None = None) -> None:
+        """Note a party: its host is a name, and it may have another one."""
+        self.parties[host] = host
+        if name is not None:
+            self.parties[name] = host
 
     def party(self, name: str, namesrv: str) -> Party:
         """A client of this name, for a name server at that address.
@@ -105,6 +107,7 @@ class Network:
                     f"nobody on the network is called {name!r}; there are "
                     f"{', '.join(sorted(self.parties)) or 'no parties'}"
                 )
+        one, other = self.parties[one], self.parties[other]
         ways = ((one, other),) if one_way else ((one, other), (other, one))
         return Cut(self, ways)
 

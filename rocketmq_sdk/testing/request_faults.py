@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 import errno
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
@@ -55,10 +55,20 @@ KEPT: Final = 1000
 """Requests that a handle remembers."""
 
 
+class Keeper(Protocol):
+    """Lets faults have their effect, and ends them."""
+
+    def add(self, fault: RequestFault) -> None:
+        """Let a fault have its effect."""
+
+    def discard(self, fault: RequestFault) -> None:
+        """End one, if it has not ended."""
+
+
 class RequestFault:
     """A fault at work, from its declaration until `lift` or the end of a `with`."""
 
-    def __init__(self, faults: RequestFaults, which: Which, what: str, act: Act) -> None:
+    def __init__(self, faults: Keeper, which: Which, what: str, act: Act) -> None:
         self.which = which
         self.what = what
         """What happens to the requests, in words."""
@@ -117,7 +127,7 @@ class Which:
 
     def __init__(
         self,
-        faults: RequestFaults,
+        faults: Keeper,
         code: Codes,
         topic: str | None,
         queue: int | None,
@@ -137,7 +147,8 @@ class Which:
         self.when = when
         self.times = times
         self.after = after
-        self._faults = faults
+        self.keeper = faults
+        """Who lets the fault have its effect."""
         self._code = code
 
     def __str__(self) -> str:
@@ -224,8 +235,8 @@ class Which:
         return self._add(getattr(act, "__name__", "a function"), act)
 
     def _add(self, what: str, act: Act) -> RequestFault:
-        fault = RequestFault(self._faults, self, what, act)
-        self._faults.add(fault)
+        fault = RequestFault(self.keeper, self, what, act)
+        self.keeper.add(fault)
         return fault
 
 

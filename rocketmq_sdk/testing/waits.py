@@ -23,6 +23,37 @@ LONGEST_STEP: Final = 0.25
 """Seconds between two looks, or a hundredth of the time that has passed."""
 
 
+async def wait_until(
+    condition: Callable[[], object], describe: Callable[[], str], what: str, within: float
+) -> None:
+    """Look again and again until a condition holds.
+
+    Raises `WaitTimeoutError` with `what` was waited for and `describe` of what was
+    there. What raises `ClosedError` does not hold.
+    """
+    step, began = FIRST_STEP, trio.current_time()
+    with trio.move_on_after(within):
+        while not _holds(condition):
+            await trio.sleep(step)
+            longest = max(LONGEST_STEP, (trio.current_time() - began) / 100)
+            step = min(longest, step * 1.5)
+        return
+    if _holds(condition):
+        return
+    try:
+        found = describe()
+    except ClosedError as error:
+        found = str(error)
+    raise WaitTimeoutError(f"waited {within:g} s for {what}, but {found}")
+
+
+def _holds(condition: Callable[[], object]) -> bool:
+    try:
+        return bool(condition())
+    except ClosedError:
+        return False
+
+
 class Waits:
     """`broker.wait`: each method returns once something holds.
 
@@ -42,42 +73,13 @@ class Waits:
 
         `what` says in the failure what was waited for.
         """
-        await self._until(condition, lambda: self.seen.report(), what, within)
-
-    async def _until(
-        self,
-        condition: Callable[[], object],
-        describe: Callable[[], str],
-        what: str,
-        within: float,
-    ) -> None:
-        step, began = FIRST_STEP, trio.current_time()
-        with trio.move_on_after(within):
-            while not self._holds(condition):
-                await trio.sleep(step)
-                longest = max(LONGEST_STEP, (trio.current_time() - began) / 100)
-                step = min(longest, step * 1.5)
-            return
-        if self._holds(condition):
-            return
-        try:
-            found = describe()
-        except ClosedError as error:
-            found = str(error)
-        raise WaitTimeoutError(f"waited {within:g} s for {what}, but {found}")
-
-    @staticmethod
-    def _holds(condition: Callable[[], object]) -> bool:
-        try:
-            return bool(condition())
-        except ClosedError:
-            return False
+        await wait_until(condition, lambda: self.seen.report(), what, within)
 
     async def stored(
         self, topic: str, count: int = 1, *, within: float = WITHIN
     ) -> list[ReceivedMessage]:
         """Until a topic holds at least so many messages; returns all that it holds."""
-        await self._until(
+        await wait_until(
             lambda: self.seen.stored(topic) >= count,
             lambda: self.seen.describe_topic(topic),
             f"{count} messages in {topic!r}",
@@ -89,7 +91,7 @@ class Waits:
         self, group: str, count: int = 1, *, within: float = WITHIN
     ) -> list[ReceivedMessage]:
         """Until a group has given up at least so many messages; returns all of them."""
-        await self._until(
+        await wait_until(
             lambda: len(self.seen.dead_letters(group)) >= count,
             lambda: (
                 f"there are {len(self.seen.dead_letters(group))}; {self.seen.describe_group(group)}"
@@ -131,7 +133,7 @@ class Waits:
             )
             return f"{self.seen.describe_group(group)}; queues: {owners or 'nobody pulls'}"
 
-        await self._until(stable, describe, f"{members} members in group {group!r}", within)
+        await wait_until(stable, describe, f"{members} members in group {group!r}", within)
         return self.seen.members(group)
 
     def _all_pulled(self, group: str, owners: Mapping[tuple[str, int], str]) -> bool:
@@ -150,7 +152,7 @@ class Waits:
 
         All are the topics that it subscribes to or has offsets in, and its retries.
         """
-        await self._until(
+        await wait_until(
             lambda: sum(self.seen.lag(group, topic).values()) <= most,
             lambda: self.seen.describe_group(group),
             f"group {group!r} to be at most {most} behind",
@@ -174,7 +176,7 @@ class Waits:
             ends = self.seen.queues(topic)
             return bool(ends) and all(now[queue] >= end for queue, (_, end) in ends.items() if end)
 
-        await self._until(
+        await wait_until(
             reached,
             lambda: f"the offsets are {self.seen.committed(group, topic)}",
             f"group {group!r} to commit {'all' if offsets is None else dict(offsets)} in {topic!r}",
@@ -183,7 +185,7 @@ class Waits:
 
     async def hit(self, fault: RequestFault, times: int = 1, *, within: float = WITHIN) -> None:
         """Until a fault has met so many requests in all."""
-        await self._until(
+        await wait_until(
             lambda: fault.hits >= times,
             lambda: f"it is {fault!r}; seen: {self.seen.requests.summary()}",
             f"{times} hits of a fault",
@@ -198,7 +200,7 @@ class Waits:
         known (wait for the `group` first), nor are popped messages that somebody still
         works on.
         """
-        await self._until(
+        await wait_until(
             lambda: not self.seen.activity(),
             lambda: "; ".join(self.seen.activity()) or "it was for moments only",
             "the broker to come to rest",
