@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
     from rocketmq_sdk.testing.interception import intercept
     from rocketmq_sdk.testing.network import Cut, Network, Party
-    from rocketmq_sdk.testing.recording import Recording, Seen
-    from rocketmq_sdk.testing.request_faults import RequestFault, RequestFaults
     from rocketmq_sdk.testing.snapshots import Snapshot
     from rocketmq_sdk.testing.threads import AsyncioBroker, BlockingBroker, BrokerThread
+    from rocketmq_sdk.testing.traffic.recording import Recording, Seen
+    from rocketmq_sdk.testing.traffic.request_faults import RequestFault, RequestFaults
 
 _HOMES: Final = {
     "AsyncioBroker": "threads",
@@ -36,10 +36,10 @@ _HOMES: Final = {
     "ListenerRaisedError": "failures",
     "Network": "network",
     "Party": "network",
-    "Recording": "recording",
-    "RequestFault": "request_faults",
-    "RequestFaults": "request_faults",
-    "Seen": "recording",
+    "Recording": "traffic.recording",
+    "RequestFault": "traffic.request_faults",
+    "RequestFaults": "traffic.request_faults",
+    "Seen": "traffic.recording",
     "Snapshot": "snapshots",
     "TestBroker": "broker",
     "TestCluster": "cluster",

@@ -22,16 +22,16 @@ from rocketmq_sdk.errors import ClosedError, ConfigurationError, ConnectError, R
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.route import join_address, split_address
 from rocketmq_sdk.remoting.source import MemoryChannelSource, TcpChannelSource
-from rocketmq_sdk.testing.exchange import Exchange
 from rocketmq_sdk.testing.kept_files import KeptFiles
 from rocketmq_sdk.testing.life import BrokerLife
 from rocketmq_sdk.testing.network import Network, Party
 from rocketmq_sdk.testing.observation import Observation
-from rocketmq_sdk.testing.recording import Recording
-from rocketmq_sdk.testing.request_faults import RequestFaults
 from rocketmq_sdk.testing.seeds import Seed, plant
 from rocketmq_sdk.testing.snapshots import Snapshot
 from rocketmq_sdk.testing.strict import ListenerErrors
+from rocketmq_sdk.testing.traffic.exchange import Exchange
+from rocketmq_sdk.testing.traffic.recording import Recording
+from rocketmq_sdk.testing.traffic.request_faults import RequestFaults
 from rocketmq_sdk.testing.waits import Waits
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Channel, Handler
     from rocketmq_sdk.remoting.dispatch import Dispatcher
     from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
-    from rocketmq_sdk.testing.recording import Seen
-    from rocketmq_sdk.testing.request_faults import Codes
+    from rocketmq_sdk.testing.traffic.recording import Seen
+    from rocketmq_sdk.testing.traffic.request_faults import Codes
     from rocketmq_sdk.transport.memory import MemoryListener, MemoryStream
 
 MEMORY: Final = ":memory:"

@@ -35,8 +35,13 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.remoting.channel import Channel, Handler
-    from rocketmq_sdk.testing.recording import Seen
-    from rocketmq_sdk.testing.request_faults import Codes, RequestFault, RequestFaults, Which
+    from rocketmq_sdk.testing.traffic.recording import Seen
+    from rocketmq_sdk.testing.traffic.request_faults import (
+        Codes,
+        RequestFault,
+        RequestFaults,
+        Which,
+    )
 
 NAME_SERVER: Final = "10.0.1.1:9876"
 NAME_SERVER_NAME: Final = "name-server"

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
     from rocketmq_sdk.model.message import ReceivedMessage
-    from rocketmq_sdk.testing.recording import Recording
-    from rocketmq_sdk.testing.request_faults import RequestFaults
+    from rocketmq_sdk.testing.traffic.recording import Recording
+    from rocketmq_sdk.testing.traffic.request_faults import RequestFaults
 
 _SHOWN: Final = 15
 _AT_ONCE: Final = 256

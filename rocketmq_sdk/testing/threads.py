@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rocketmq_sdk.testing.network import Network
-    from rocketmq_sdk.testing.recording import Recording
-    from rocketmq_sdk.testing.request_faults import RequestFaults
+    from rocketmq_sdk.testing.traffic.recording import Recording
+    from rocketmq_sdk.testing.traffic.request_faults import RequestFaults
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.testing.observation import Observation
-    from rocketmq_sdk.testing.request_faults import RequestFault
+    from rocketmq_sdk.testing.traffic.request_faults import RequestFault
 
 WITHIN: Final = 30.0
 """Seconds that a wait takes at most unless it is told otherwise."""

@@ -12,7 +12,7 @@ from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.testing.failures import ExpectationError
 from rocketmq_sdk.testing.faults import Fault as DiskFault
 from rocketmq_sdk.testing.faults import Operation as DiskOperation
-from rocketmq_sdk.testing.request_faults import RequestFault
+from rocketmq_sdk.testing.traffic.request_faults import RequestFault
 from rocketmq_sdk.testing.waits import WITHIN
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.testing.broker import TestBroker
-    from rocketmq_sdk.testing.recording import Seen
     from rocketmq_sdk.testing.snapshots import Snapshot
+    from rocketmq_sdk.testing.traffic.recording import Seen
 
 Arguments = dict[str, Any]
 

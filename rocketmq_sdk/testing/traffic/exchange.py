@@ -12,14 +12,14 @@ from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.protocol.bodies.members import HeartbeatData
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.testing.recording import Recording, Seen
+from rocketmq_sdk.testing.traffic.recording import Recording, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rocketmq_sdk.broker_embedded.request import Request
     from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
-    from rocketmq_sdk.testing.request_faults import RequestFaults
+    from rocketmq_sdk.testing.traffic.request_faults import RequestFaults
 
 
 class Exchange:

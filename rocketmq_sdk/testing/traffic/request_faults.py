@@ -19,7 +19,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.testing.failures import UnhitFaultError
-from rocketmq_sdk.testing.fault_actions import (
+from rocketmq_sdk.testing.faults import Fault as DiskFault
+from rocketmq_sdk.testing.faults import Faults as DiskFaults
+from rocketmq_sdk.testing.faults import Operation
+from rocketmq_sdk.testing.traffic.fault_actions import (
     Act,
     Reordering,
     answer_lost,
@@ -28,10 +31,7 @@ from rocketmq_sdk.testing.fault_actions import (
     failed,
     request_lost,
 )
-from rocketmq_sdk.testing.faults import Fault as DiskFault
-from rocketmq_sdk.testing.faults import Faults as DiskFaults
-from rocketmq_sdk.testing.faults import Operation
-from rocketmq_sdk.testing.recording import (
+from rocketmq_sdk.testing.traffic.recording import (
     GROUPS,
     QUEUE,
     TOPICS,
@@ -40,7 +40,7 @@ from rocketmq_sdk.testing.recording import (
     any_matches,
     can_name,
 )
-from rocketmq_sdk.testing.request_kinds import codes_of, response_code_of
+from rocketmq_sdk.testing.traffic.request_kinds import codes_of, response_code_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ import attrs
 
 from rocketmq_sdk.codes import request_name, response_name
 from rocketmq_sdk.errors import RocketMQError
-from rocketmq_sdk.testing.request_kinds import codes_of
+from rocketmq_sdk.testing.traffic.request_kinds import codes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -1,0 +1,1 @@
+"""The requests of a broker under test: recorded, and made to fail."""
