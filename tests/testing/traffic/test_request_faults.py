@@ -190,7 +190,7 @@ async def test_name_servers_fail_too(broker: TestBroker, autojump_clock: MockClo
     async with Producer("shop", namesrv=broker) as producer:
         began = trio.current_time()
         await producer.send(Message("orders", b"1"), timeout=20)
-        assert trio.current_time() - began >= 2
+        assert trio.current_time() - began > 1.9
     assert fault.hits == 1
     assert fault.requests[0].where == "name server"
 
@@ -356,7 +356,7 @@ async def test_a_slow_disk_makes_synced_sends_slow(autojump_clock: MockClock) ->
         slow = broker.faults.slow_disk(2, path="commitlog/*")
         began = trio.current_time()
         assert await codes(peer, 1) == [0]
-        assert trio.current_time() - began >= 2
+        assert trio.current_time() - began > 1.9
         assert slow.hits
         slow.lift()
         nursery.cancel_scope.cancel()
