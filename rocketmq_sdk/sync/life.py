@@ -83,7 +83,7 @@ class KeptBlock(Generic[T]):
         """Wait until it is open. Raises what entering raises."""
         try:
             while not (self._ready.is_set() or self._call.done):
-                self._ready.wait(None if not self._run.ending else 0.05)
+                self._ready.wait(0.1)  # a run that has broken down tells only the call
         except BaseException:
             self._cancel()
             self._call.wait()
