@@ -355,7 +355,7 @@ def test_an_admin_of_a_shared_client_need_not_be_entered() -> None:
 def test_ten_thousand_sends_at_the_same_time_leave_nothing_behind() -> None:
     async def main() -> None:
         async with (
-            EmbeddedBroker(listen=0, namesrv_listen=0) as broker,
+            EmbeddedBroker(listen=0, namesrv_listen=0, broker_fast_failure_enable=False) as broker,
             Producer("shop", namesrv=broker.namesrv_address, send_timeout=30) as producer,
         ):
             left = []
