@@ -29,7 +29,7 @@ from rocketmq_sdk.broker_embedded.store.log.record import (
     check_record,
 )
 from rocketmq_sdk.broker_embedded.store.recovery.behind import look_behind
-from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import noted_end
+from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import noted_end, noted_log_end
 from rocketmq_sdk.broker_embedded.store.recovery.log_scanner import LogScanner
 from rocketmq_sdk.broker_embedded.store.recovery.set_aside import set_aside
 from rocketmq_sdk.errors import StoreFullError
@@ -126,6 +126,10 @@ class Recovery:
             # Queues may hold units of records that retention removed before any sync.
             self._table.doubt_contents()
         self._make_durable(end)
+        noted = noted_log_end(log.chain.store_files) if clean else 0
+        if noted > end:
+            text = "the log ended at %d when the store was closed; what follows %d is lost"
+            _log.error(text, noted, end)
         stop = "clean" if clean else "unclean"
         _log.info(
             "recovered the log to %d after a %s stop: %d records read from %d on",

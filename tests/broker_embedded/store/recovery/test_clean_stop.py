@@ -181,3 +181,23 @@ async def test_what_a_kill_left_unsynced_for_expired_records_is_durable_after_a_
         async with open_store(files.power_cut(seed), config) as store:
             assert store.started_clean
             assert bodies(store) == shown
+
+
+@pytest.mark.parametrize("damage", ["missing", "garbage"])
+async def test_a_log_that_ends_earlier_than_at_the_stop_is_told(
+    damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = MemoryFileSystem(write_through=True)
+    await fill(files)
+    last = f"commitlog/{files.file_sizes('commitlog')[-1][0]}"
+    if damage == "missing":
+        files.remove(last)
+    else:
+        files.open(last).pwrite(b"\x55" * 4096, 0)
+    async with open_store(files) as store:
+        end = store.max_physical_offset
+    assert f"when the store was closed; what follows {end} is lost" in caplog.text
+    caplog.clear()
+    async with open_store(files):
+        pass
+    assert "is lost" not in caplog.text
