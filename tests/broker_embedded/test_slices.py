@@ -96,6 +96,33 @@ async def test_a_pop_of_very_many_queues(code: RequestCode, autojump_clock: Mock
         assert turns > queues // SLICE
 
 
+async def test_what_comes_while_a_pop_looks_at_very_many_queues_is_not_lost(
+    autojump_clock: MockClock,
+) -> None:
+    queues = 20_000
+    async with open_broker() as (broker, peer), trio.open_nursery() as nursery:
+        broker.core.topics.put(TopicConfig("wide", queues, queues))
+        broker.core.groups.get("CG")
+        broker.parts.pop._popper._draw = lambda: 0
+        fields = {"topic": "wide", "consumerGroup": "CG", "queueId": "-1", "maxMsgNums": "32"}
+        fields |= {"invisibleTime": "1000", "pollTime": "20000", "bornTime": "0", "initMode": "0"}
+        answers: list[Command] = []
+
+        @nursery.start_soon
+        async def pop() -> None:
+            answers.append(await peer.ask(Command(RequestCode.POP_MESSAGE, ext_fields=fields)))
+
+        for _ in range(30):
+            await trio.lowlevel.checkpoint()
+        assert not answers
+        await peer.send("wide", b"in the first queue", queue_id=queues - 1)
+        began = trio.current_time()
+        while not answers:
+            await trio.sleep(0.1)
+            assert trio.current_time() - began < 5
+        assert answers[0].code == ResponseCode.SUCCESS
+
+
 def large_heartbeat(groups: int, **more: object) -> Command:
     members = [
         {"groupName": f"g{number}", "subscriptionDataSet": [{"topic": "T", "subString": "*"}]}

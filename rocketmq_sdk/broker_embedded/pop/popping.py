@@ -71,6 +71,7 @@ logger = logging.getLogger(__name__)
 LATE_MS: Final = 500
 """How much later than its polling time a pop may arrive."""
 _LEAST_WAIT: Final = 0.05
+_LOOK_AGAIN: Final = 1.0
 _INIT_MAX: Final = 1
 _MOVED: Final = frozenset(
     {GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL}
@@ -97,6 +98,7 @@ class _Pop:
         "header",
         "held",
         "last_put",
+        "log_end",
         "message_filter",
         "pop_time",
         "refused",
@@ -116,6 +118,7 @@ class _Pop:
         """It has waited, so its filter is known."""
         self.topic: TopicConfig
         self.message_filter: MessageFilter | None = None
+        self.log_end = -1  # when the first of very many queues was looked at
         self.pop_time = 0
         self.revive_queue = 0
         self.draw = 0
@@ -198,11 +201,12 @@ class PopProcessor:
         else:
             pop.revive_queue = self._turn % self._core.config.current.revive_queue_num
             self._turn += 1
-        reading = self._collect(pop)
+        reading, log_end = self._collect(pop), self._store.max_physical_offset
         try:
             wanted = next(reading)
         except StopIteration:
             return self._finish(pop)
+        pop.log_end = log_end
         return lambda: self._read_on(pop, reading, wanted)
 
     async def _read_on(self, pop: _Pop, reading: Reading, wanted: Wanted | None) -> Command | None:
@@ -227,8 +231,6 @@ class PopProcessor:
             reading.close()
         answer = self._finish(pop)
         return answer if answer is None or isinstance(answer, Command) else await answer()
-
-    # What may be popped
 
     def _check(self, pop: _Pop) -> None:
         core, header = self._core, pop.header
@@ -283,8 +285,6 @@ class PopProcessor:
             policy,
             retry_probability=self._core.config.current.pop_from_retry_probability_for_priority,
         ), 0
-
-    # What there is
 
     def _collect(self, pop: _Pop) -> Reading:
         header = pop.header
@@ -501,8 +501,7 @@ class PopProcessor:
         return max(0, store.max_offset(topic, queue_id) - 1)
 
     def _commit(self, key: QueueKey, offset: int) -> None:
-        topic, group, queue_id = key
-        self._offsets.commit(group, topic, queue_id, offset)
+        self._offsets.commit(key[1], key[0], key[2], offset)
 
     def _behind(self, key: QueueKey) -> int:
         topic, group, queue_id = key
@@ -576,6 +575,9 @@ class PopProcessor:
             held.wake_at(clock.monotonic())
         elif pop.answer.free_at:
             held.wake_at(clock.monotonic() + max(1, pop.answer.free_at - clock.now_ms()) / 1000)
+        if pop.log_end not in (-1, self._store.max_physical_offset):
+            # What came meanwhile may lie in a queue that was looked at before.
+            held.wake_at(min(held.deadline, clock.monotonic() + _LOOK_AGAIN))
         waiting.hold(held)
         return None
 
