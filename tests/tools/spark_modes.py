@@ -2,7 +2,7 @@
 executors of their own, and Connect.
 
 Run as a program this is such a session, `python -m tools.spark_modes MODE` in the
-directory `tests` (MODE: local-cluster, local-cluster-tcp, speculation or connect). Exit
+directory `tests` (MODE: local-cluster, local-cluster-tcp or connect). Exit
 code 0 when everything was as it should be.
 """
 
@@ -301,56 +301,6 @@ def _cluster(namesrv: str, broker: str, directory: Path, *, sockets: bool) -> No
         shutil.rmtree(work, ignore_errors=True)
 
 
-# --- tasks that run twice at the same time
-
-
-def _late(batches: Iterator[Any]) -> Iterator[Any]:
-    """The rows of a partition; the first try of the first one waits before its end."""
-    from pyspark import TaskContext
-
-    context: Any = TaskContext.get()
-    for batch in batches:
-        yield batch
-        if context.partitionId() == 0 and context.attemptNumber() == 0:
-            time.sleep(20)
-
-
-def _speculate(namesrv: str) -> None:
-    """Spark starts a slow task again beside itself; both have sent rows then."""
-    from pyspark.sql import SparkSession
-
-    from rocketmq_sdk.spark import deduplicated, register
-
-    builder: Any = SparkSession.builder.master("local-cluster[2,2,1024]").appName("spark-modes")
-    speculation = {
-        "spark.speculation": "true",
-        "spark.speculation.multiplier": "1.2",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.interval": "200ms",
-        "spark.speculation.minTaskRuntime": "1s",
-        "spark.python.unix.domain.socket.enabled": "true",
-    }
-    for name, value in {**SETTINGS, **speculation}.items():
-        builder = builder.config(name, value)
-    spark: SparkSession = builder.getOrCreate()
-    work = Path(os.environ["SPARK_HOME"]) / "work" / spark.sparkContext.applicationId
-    try:
-        spark.sparkContext.setLogLevel("OFF")
-        register(spark)
-        cluster, rows = Cluster(spark, namesrv), 4 * ROWS
-        frame = numbers(spark, 0, rows)
-        began = time.monotonic()
-        cluster.write(frame.mapInArrow(_late, frame.schema), "twice")
-        took = time.monotonic() - began
-        doubles = check(cluster.read("twice"), rows, doubles=True) - rows
-        check(deduplicated(cluster.read("twice")), rows)
-        assert doubles, f"no task ran twice in {took:.0f} s"
-        told(f"a slow task was started again: none missing, {doubles:,} twice, none deduplicated")
-    finally:
-        spark.stop()
-        shutil.rmtree(work, ignore_errors=True)
-
-
 # --- Connect
 
 
@@ -410,8 +360,6 @@ def main(mode: str) -> None:
         _surroundings()
         if mode == "connect":
             _connect(broker.namesrv, Path(directory))
-        elif mode == "speculation":
-            _speculate(broker.namesrv)
         else:
             _cluster(
                 broker.namesrv, broker.address, Path(directory), sockets=mode == "local-cluster"
