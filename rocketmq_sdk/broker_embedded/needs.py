@@ -5,6 +5,8 @@ on, the caller must be allowed one of the actions on each resource that the rule
 in the request. A request that names no resource where its rule expects one needs the
 actions on the whole cluster: what is not said is not allowed.
 
+Rules are made once in a process, whatever number of brokers it opens.
+
 Follows `DefaultAuthorizationContextBuilder` and the annotations of request headers in
 Apache RocketMQ 5.4.0; `docs/security.md` lists the differences.
 """
@@ -12,6 +14,7 @@ Apache RocketMQ 5.4.0; `docs/security.md` lists the differences.
 from __future__ import annotations
 
 from enum import Enum, Flag, auto
+from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from rocketmq_sdk.model.properties import REAL_TOPIC, RETRY_TOPIC
@@ -138,6 +141,7 @@ AUTHENTICATED: Final = Rule("any user", lambda _command: ())
 """The user must be known, and no more."""
 
 
+@cache
 def cluster(actions: Action, field: str | None = None) -> Rule:
     """The cluster that a field names, else the broker's own."""
     own = (Need(ResourceType.CLUSTER, "", actions),)
@@ -152,6 +156,7 @@ def cluster(actions: Action, field: str | None = None) -> Rule:
     return Rule(f"Cluster `{field}`: {_words(actions)}", find, (field,))
 
 
+@cache
 def topic(actions: Action, field: str = "topic", *, unnamed: bool = False) -> Rule:
     """The topic that a field names; with `unnamed` none needs to be named."""
     otherwise = () if unnamed else (Need(ResourceType.CLUSTER, "", actions),)
@@ -163,6 +168,7 @@ def topic(actions: Action, field: str = "topic", *, unnamed: bool = False) -> Ru
     return Rule(f"Topic `{field}`: {_words(actions)}", find, (field,))
 
 
+@cache
 def route() -> Rule:
     """Pub, Sub or Get of the topic whose route is asked for.
 
@@ -180,6 +186,7 @@ def route() -> Rule:
     return Rule(f"Topic `topic`: {_words(asked)} (any user: `{DEFAULT_TOPIC}`)", find, ("topic",))
 
 
+@cache
 def group(actions: Action, field: str = "consumerGroup", *, unnamed: bool = False) -> Rule:
     """The same for a group."""
     otherwise = () if unnamed else (Need(ResourceType.CLUSTER, "", actions),)
@@ -191,6 +198,7 @@ def group(actions: Action, field: str = "consumerGroup", *, unnamed: bool = Fals
     return Rule(f"Group `{field}`: {_words(actions)}", find, (field,))
 
 
+@cache
 def topic_and_group(
     actions: Action,
     group_field: str = "consumerGroup",
@@ -231,6 +239,7 @@ def _listed(texts: dict[str, str], listed: tuple[str, str] | None) -> Iterable[s
     return (texts.get(listed[0]) or "").split(listed[1]) if listed else ()
 
 
+@cache
 def sending(field: str) -> Rule:
     """Pub of the topic that a field names; a retry topic needs Sub of its group."""
 
@@ -244,6 +253,7 @@ def sending(field: str) -> Rule:
     return Rule(f"Topic `{field}`: Pub (a retry topic: its Group: Sub)", find, (field,))
 
 
+@cache
 def replying(topic_field: str, cluster_name: str) -> Rule:
     """Any user may send to the topic of replies; Pub of another topic."""
     replies = reply_topic(cluster_name)
@@ -264,6 +274,7 @@ def in_body(text: str, kind: type[_B], find: Callable[[_B], Iterable[Need]]) -> 
     return Rule(text, find_in, (), body=True)
 
 
+@cache
 def topics_in(text: str, kind: type[_B], names: Callable[[_B], Iterable[str | None]]) -> Rule:
     """Create of each topic that a body names, one at least."""
 
@@ -274,6 +285,7 @@ def topics_in(text: str, kind: type[_B], names: Callable[[_B], Iterable[str | No
     return in_body(text, kind, find)
 
 
+@cache
 def groups_in(text: str, kind: type[_B], names: Callable[[_B], Iterable[str | None]]) -> Rule:
     """Create of each group that a body names, one at least."""
 
@@ -284,6 +296,7 @@ def groups_in(text: str, kind: type[_B], names: Callable[[_B], Iterable[str | No
     return in_body(text, kind, find)
 
 
+@cache
 def members_in(
     kind: type[_B],
     read: Callable[[_B], Iterable[tuple[str | None, Iterable[str | None]]]],
