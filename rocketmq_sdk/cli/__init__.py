@@ -1,4 +1,7 @@
-"""The command line: `rocketmq demo`, `broker`, `test-broker` and `store`.
+"""The command line: `rocketmq`.
+
+`demo`, `broker`, `test-broker` and `store` are about this package's own broker; the
+commands of `operate` work with every cluster.
 
 Exit codes: 0 done, 1 the command ran and failed, 2 the command line or a setting is not
 acceptable.
@@ -8,11 +11,19 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+import re
 import sys
+from difflib import get_close_matches
+from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import trio
 
 from rocketmq_sdk.cli.broker_for_tests import add_test_broker, run_test_broker
+from rocketmq_sdk.cli.operate import COMMANDS
+from rocketmq_sdk.cli.operate.connection import connection_arguments, run_command
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 
 if TYPE_CHECKING:
@@ -21,20 +32,36 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+class _Parser(argparse.ArgumentParser):
+    """Says what a misspelt command was probably meant to be."""
+
+    def error(self, message: str) -> NoReturn:
+        """End the program with exit code 2."""
+        if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            known = re.findall(r"'(.*?)'", found[2])
+            lower = {name.lower(): name for name in known}
+            near = get_close_matches(found[1].lower(), lower, 3, 0.6)
+            if near:
+                meant = ", ".join(lower[name] for name in near)
+                message = f"there is no {found[1]!r}; did you mean {meant}?"
+        super().error(message)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    top = _Parser(
         prog="rocketmq", description="RocketMQ in pure Python: an embedded broker and a client."
     )
-    parser.add_argument(
+    top.add_argument(
         "--version", action="version", version=f"rocketmq-trio {version('rocketmq-trio')}"
     )
-    parser.add_argument(
+    top.add_argument(
         "--log-level",
         default="warning",
         choices=["debug", "info", "warning", "error"],
         help="least level to log (default: warning)",
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     demo = commands.add_parser(
         "demo",
@@ -54,10 +81,15 @@ def _parser() -> argparse.ArgumentParser:
     _add_broker(commands)
     add_test_broker(commands)
     _add_store(commands)
-    return parser
+    for command in COMMANDS.values():
+        of_command = commands.add_parser(command.name, help=command.help)
+        command.arguments(of_command)
+        if not command.has_actions:
+            connection_arguments(of_command)
+    return top
 
 
-def _add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_broker(commands: argparse._SubParsersAction[Any]) -> None:
     broker = commands.add_parser(
         "broker", help="serve a name server and a broker on TCP until SIGINT or SIGTERM"
     )
@@ -103,7 +135,7 @@ def _add_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
 
 
-def _add_store(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_store(commands: argparse._SubParsersAction[Any]) -> None:
     store = commands.add_parser("store", help="look at, list or repair a store directory")
     actions = store.add_subparsers(dest="action", required=True, metavar="ACTION")
     verify = actions.add_parser(
@@ -133,7 +165,7 @@ def _add_store(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     logging.basicConfig(
         level=options.log_level.upper(),
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -150,14 +182,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return run_store(options)
         if options.command == "test-broker":
             return run_test_broker(options)
-        from rocketmq_sdk.cli.broker import run_broker
+        if options.command == "broker":
+            from rocketmq_sdk.cli.broker import run_broker
 
-        return run_broker(options)
+            return run_broker(options)
+        return trio.run(partial(run_command, COMMANDS[options.command], options))
     except ConfigurationError as error:
         print(f"rocketmq: {error}", file=sys.stderr)
         return 2
     except RocketMQError as error:
         print(f"rocketmq: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:
+        # Who read along has seen enough; what is still in the buffer has nowhere to go.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         return 130

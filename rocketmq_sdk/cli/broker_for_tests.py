@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
 from rocketmq_sdk.cli.broker import single_settings
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
 
 
-def add_test_broker(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_test_broker(commands: argparse._SubParsersAction[Any]) -> None:
     """Describe the command."""
     command = commands.add_parser(
         "test-broker",

@@ -7,6 +7,7 @@ RocketMQ 5.4.0.
 from __future__ import annotations
 
 import heapq
+from contextlib import AsyncExitStack, aclosing
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -34,7 +35,7 @@ from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
 from rocketmq_sdk.protocol.message_id import parse_offset_id
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
     from rocketmq_sdk.client.brokers import BrokerAddresses
     from rocketmq_sdk.client.config import ClientConfig
@@ -359,25 +360,29 @@ class MessageQueries:
         first, last = _milliseconds(begin, 0), _milliseconds(end, _FOREVER)
         topic = self._namespace.wrap(topic)
         route = await self._client.route(topic)
-        heads: list[tuple[int, int, ReceivedMessage, AsyncIterator[ReceivedMessage]]] = []
-        for order, queue in enumerate(route.subscribe_queues(topic)):
-            messages = self._queue_in_time(queue, first, last, route, timeout)
-            async for message in messages:
-                heads.append((message.store_timestamp, order, message, messages))
-                break
-        heapq.heapify(heads)
-        while heads:
-            _time, order, message, messages = heads[0]
-            yield message
-            async for following in messages:
-                heapq.heapreplace(heads, (following.store_timestamp, order, following, messages))
-                break
-            else:
-                heapq.heappop(heads)
+        heads: list[tuple[int, int, ReceivedMessage, AsyncGenerator[ReceivedMessage, None]]] = []
+        async with AsyncExitStack() as stack:
+            for order, queue in enumerate(route.subscribe_queues(topic)):
+                messages = self._queue_in_time(queue, first, last, route, timeout)
+                await stack.enter_async_context(aclosing(messages))
+                async for message in messages:
+                    heads.append((message.store_timestamp, order, message, messages))
+                    break
+            heapq.heapify(heads)
+            while heads:
+                _time, order, message, messages = heads[0]
+                yield message
+                async for following in messages:
+                    heapq.heapreplace(
+                        heads, (following.store_timestamp, order, following, messages)
+                    )
+                    break
+                else:
+                    heapq.heappop(heads)
 
     async def _queue_in_time(
         self, queue: MessageQueue, begin: int, end: int, route: TopicRoute, timeout: float | None
-    ) -> AsyncIterator[ReceivedMessage]:
+    ) -> AsyncGenerator[ReceivedMessage, None]:
         client, name = _AtRoute(self._client, route), queue.broker_name
         offset = await search_offset(client, name, queue.topic, queue.queue_id, begin, timeout)
         limit = await max_offset(client, name, queue.topic, queue.queue_id, timeout)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rocketmq_sdk.client.api.caller import Caller, checked
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.names import DEFAULT_TOPIC
@@ -13,11 +15,24 @@ from rocketmq_sdk.protocol.headers.topics import (
     GetTopicConfigRequestHeader,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 async def create_topic(
-    client: Caller, address: str, config: TopicConfig, timeout: float | None = None
+    client: Caller,
+    address: str,
+    config: TopicConfig,
+    timeout: float | None = None,
+    *,
+    removed_attributes: Iterable[str] = (),
 ) -> None:
-    """Create or change a topic at one broker (17)."""
+    """Create or change a topic at one broker (17).
+
+    Attributes that are not named stay as they are.
+    """
+    changes = [f"+{name}={value}" for name, value in config.attributes.items()]
+    changes += [f"-{name}" for name in removed_attributes]
     header = CreateTopicRequestHeader(
         topic=config.topic_name,
         default_topic=DEFAULT_TOPIC,
@@ -27,8 +42,7 @@ async def create_topic(
         topic_filter_type=config.topic_filter_type,
         topic_sys_flag=config.topic_sys_flag,
         order=config.order,
-        attributes=",".join(f"+{name}={value}" for name, value in config.attributes.items())
-        or None,
+        attributes=",".join(changes) or None,
     )
     command = Command.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header)
     checked(
