@@ -12,6 +12,7 @@ import trio
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ConnectError
+from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.protocol.bodies.members import ConsumerData, HeartbeatData
 from rocketmq_sdk.protocol.command import Command
@@ -215,6 +216,6 @@ async def open_on(files: FileSystem, **settings: Any) -> AsyncIterator[tuple[Emb
     file system is dead.
     """
     peer = PeerOfMortal(files) if isinstance(files, FaultyFileSystem) else None
-    async with BrokerOnFiles(files, **settings) as broker, trio.open_nursery() as nursery:
+    async with BrokerOnFiles(files, **settings) as broker, open_quiet_nursery() as nursery:
         yield broker, await connect(broker, nursery, peer=peer)
         nursery.cancel_scope.cancel()
