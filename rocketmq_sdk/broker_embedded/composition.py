@@ -6,6 +6,7 @@ The one place that names every part. `broker.py` opens, runs and closes them in 
 from __future__ import annotations
 
 from enum import Enum
+from functools import cache
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.access.part import AccessPart
@@ -85,6 +86,16 @@ class Parts:
         return reversed(vars(self).values())
 
 
+@cache
+def _names_of_settings() -> Mapping[str, tuple[str, str]]:
+    """Apache's name and Python's, by either."""
+    names: dict[str, tuple[str, str]] = {}
+    for cls in (StoreConfig, TlsConfig, BrokerConfig):
+        for setting in settings_of(cls).values():
+            names[setting.name] = names[setting.attribute] = (setting.name, setting.attribute)
+    return names
+
+
 def resolve_settings(config: BrokerConfig | None, settings: Mapping[str, object]) -> BrokerConfig:
     """The configuration for `EmbeddedBroker`: `config` changed by single settings.
 
@@ -92,10 +103,10 @@ def resolve_settings(config: BrokerConfig | None, settings: Mapping[str, object]
     for a bad value, and for a name that does not exist, with the nearest one that does.
     """
     resolved = config or BrokerConfig()
-    names: dict[str, tuple[str, str]] = {}
-    for cls in (StoreConfig, TlsConfig, BrokerConfig):
-        for setting in settings_of(cls).values():
-            names[setting.name] = names[setting.attribute] = (setting.name, setting.attribute)
+    if not settings:
+        resolved.check_role()
+        return resolved
+    names = _names_of_settings()
     texts: dict[str, str] = {}
     values: dict[str, object] = {}
     for name, value in settings.items():

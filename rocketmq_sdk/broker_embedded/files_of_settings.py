@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import cache
 from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from rocketmq_sdk.broker_embedded.namesrv.config import NamesrvConfig
@@ -19,7 +20,7 @@ from rocketmq_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from rocketmq_sdk.broker_embedded.namesrv.config import LiveNamesrvConfig
     from rocketmq_sdk.broker_embedded.settings.changes import KeepsChanges
@@ -66,22 +67,32 @@ class FilesOfSettings:
 
         Raises `ConfigurationError`. Warnings go to the log.
         """
-        return _read(self._broker, BrokerConfig())
+        return _read(self._broker, _broker_defaults())
 
     def read_namesrv(self) -> NamesrvConfig:
         """The same for the name server."""
-        return _read(self._namesrv, NamesrvConfig())
+        return _read(self._namesrv, _namesrv_defaults())
 
     def attach_broker(self, live: LiveConfig, files: FileSystem) -> None:
         """Keep changes from now on; put those of earlier lives in force.
 
         Raises `StoreCorruptError` or `ConfigurationError` when the record is unusable.
         """
-        _attach(live, self._broker, ConfigFile(files, BROKER_CHANGES), BrokerConfig().export())
+        _attach(live, self._broker, ConfigFile(files, BROKER_CHANGES), _broker_defaults)
 
     def attach_namesrv(self, live: LiveNamesrvConfig, files: FileSystem) -> None:
         """The same for the name server."""
-        _attach(live, self._namesrv, ConfigFile(files, NAMESRV_CHANGES), NamesrvConfig().export())
+        _attach(live, self._namesrv, ConfigFile(files, NAMESRV_CHANGES), _namesrv_defaults)
+
+
+@cache
+def _broker_defaults() -> BrokerConfig:
+    return BrokerConfig()
+
+
+@cache
+def _namesrv_defaults() -> NamesrvConfig:
+    return NamesrvConfig()
 
 
 def _read(file: SettingsFile | None, defaults: _S) -> _S:
@@ -94,7 +105,7 @@ def _read(file: SettingsFile | None, defaults: _S) -> _S:
 
 
 def _attach(
-    live: _Live, file: SettingsFile | None, record: ConfigFile, defaults: Mapping[str, str]
+    live: _Live, file: SettingsFile | None, record: ConfigFile, defaults: Callable[[], _Settings]
 ) -> None:
     if file is not None:
         if record.load():
@@ -103,7 +114,8 @@ def _attach(
             )
         live.keeper = file
         return
-    changes = RecordedChanges(record, live.current.export(), defaults)
+    started = live.current
+    changes = RecordedChanges(record, lambda: started.export(), lambda: defaults().export())
     texts = changes.load()
     if texts:
         try:

@@ -8,6 +8,7 @@ Without one, `RecordedChanges` keeps a record beside the tables of the store.
 from __future__ import annotations
 
 import logging
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
@@ -16,7 +17,7 @@ from rocketmq_sdk.errors import ConfigurationError, StoreCorruptError, StoreErro
 from rocketmq_sdk.validators import no_such_setting
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Set
+    from collections.abc import Callable, Mapping, Set
 
 logger = logging.getLogger(__name__)
 
@@ -66,16 +67,32 @@ class RecordedChanges:
     decision that was made last wins.
     """
 
-    __slots__ = ("_defaults", "_entries", "_file", "_started")
-
     def __init__(
-        self, file: JsonFile, started: Mapping[str, str], defaults: Mapping[str, str]
+        self,
+        file: JsonFile,
+        started: Callable[[], Mapping[str, str]],
+        defaults: Callable[[], Mapping[str, str]],
     ) -> None:
-        """`started` are the settings of this start, with Apache's names."""
+        """`started` gives the settings of this start, with Apache's names.
+
+        It and `defaults` are asked when there is a change to compare with them.
+        """
         self._file = file
-        self._defaults = defaults
-        self._started = {name: text for name, text in started.items() if defaults.get(name) != text}
+        self._settings, self._of_nobody = started, defaults
         self._entries: dict[str, tuple[str, str | None]] = {}
+
+    @cached_property
+    def _defaults(self) -> Mapping[str, str]:
+        return self._of_nobody()
+
+    @cached_property
+    def _started(self) -> Mapping[str, str]:
+        """What the start gave, where that is no default."""
+        return {
+            name: text
+            for name, text in self._settings().items()
+            if self._defaults.get(name) != text
+        }
 
     def load(self) -> dict[str, str]:
         """The changes that hold at this start.
@@ -84,6 +101,8 @@ class RecordedChanges:
         `StoreCorruptError` when the file holds something else.
         """
         entries = _decode(self._file.name, self._file.load())
+        if not entries:
+            return {}
         self._entries = {
             name: entry for name, entry in entries.items() if entry[1] == self._started.get(name)
         }
