@@ -131,7 +131,7 @@ class Producer(SendEngine):
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         return self._start(message, queue, selector, key, seconds)
 
-    def check_room(self, message: Message, ahead: int) -> None:
+    def _check_room(self, message: Message, ahead: int) -> None:
         """Raise `TooManyRequestsError` for a message that cannot be submitted now.
 
         `ahead` messages are about to be. For doors; it may be called in any thread.

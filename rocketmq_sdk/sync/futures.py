@@ -201,7 +201,7 @@ def send(run: ThreadRun, inner: InnerProducer, message: Message, aimed: Aimed) -
 def submit(run: ThreadRun, inner: InnerProducer, message: Message, aimed: Aimed) -> SendHandle:
     """Hand a message over without waiting. Raises `TooManyRequestsError`."""
     run.check()
-    inner.check_room(message, run.posted)
+    inner._check_room(message, run.posted)
     handle = SendHandle(run, message)
     run.post(handle.begin, inner, aimed)
     return handle

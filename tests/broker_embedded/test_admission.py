@@ -15,6 +15,7 @@ import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.broker_embedded.needs import AUTHENTICATED
 from rocketmq_sdk.broker_embedded.request import WHOLE_FRAME, Request, handlers_of
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.command import Command
@@ -162,6 +163,7 @@ async def test_what_a_large_body_takes_counts_while_it_is_decoded() -> None:
     row = Request(
         RequestCode.REGISTER_BROKER,
         lambda _value: Command.response(),
+        AUTHENTICATED,
         read_body=read,
         unpacked=lambda command: 100_000 if command.flag else 0,
     )

@@ -102,13 +102,6 @@ class Producer(Entered):
             self._inner.send, message, queue=queue, selector=selector, key=key, timeout=timeout
         )
 
-    def check_room(self, message: Message, ahead: int) -> None:
-        """Raise `TooManyRequestsError` for a message that cannot be submitted now.
-
-        `ahead` messages are about to be. For doors; it may be called in any thread.
-        """
-        return self._call_now(self._inner.check_room, message, ahead)
-
     def submit(
         self,
         message: Message,

@@ -96,13 +96,6 @@ class Producer(Entered):
         run = self._run or self._running()
         return send(run, self._inner, message, (queue, selector, key, timeout))
 
-    def check_room(self, message: Message, ahead: int) -> None:
-        """Raise `TooManyRequestsError` for a message that cannot be submitted now.
-
-        `ahead` messages are about to be. For doors; it may be called in any thread.
-        """
-        return self._call_now(self._inner.check_room, message, ahead)
-
     def submit(
         self,
         message: Message,

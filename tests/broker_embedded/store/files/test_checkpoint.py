@@ -81,7 +81,7 @@ def test_a_full_disk_keeps_no_position(monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint.logics_physical_offset = 1000
     checkpoint.write(checkpoint.encode())
 
-    def full(_path: str, _data: bytes) -> None:
+    def full(_path: str, _data: bytes, *, private: bool = False) -> None:
         raise StoreFullError("full")
 
     monkeypatch.setattr(files, "write", full)
