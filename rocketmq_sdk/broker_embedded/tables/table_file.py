@@ -8,7 +8,7 @@ import trio
 
 
 class TableFile(Protocol):
-    """A file that holds one JSON value: `store.config_file.ConfigFile` is one."""
+    """A file that holds one JSON value: `ConfigFile` of the store is one."""
 
     def load(self) -> object | None:
         """The decoded content, or None when there is no file yet."""

@@ -1,4 +1,4 @@
-"""The tolerant reader of Apache's JSON dialect; see `json_dialect`."""
+"""The tolerant reader of Apache's JSON dialect; see `dialect`."""
 
 from __future__ import annotations
 
