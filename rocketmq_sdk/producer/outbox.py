@@ -29,6 +29,8 @@ of a message.
 """
 _ID_AT: Final = len("UNIQ_KEY\x01")
 _REMEMBERED: Final = 1024
+_SHORT: Final = 512
+"""Characters of texts that are remembered."""
 
 
 class _Escaped(dict[str, str]):
@@ -37,9 +39,11 @@ class _Escaped(dict[str, str]):
     __slots__ = ()
 
     def __missing__(self, text: str) -> str:
-        if len(self) >= _REMEMBERED:
-            self.clear()
-        escaped = self[text] = encode_basestring(valid_text(text))[1:-1]
+        escaped = encode_basestring(valid_text(text))[1:-1]
+        if len(text) <= _SHORT:
+            if len(self) >= _REMEMBERED:
+                self.clear()
+            self[text] = escaped
         return escaped
 
 

@@ -30,6 +30,8 @@ RUN_BYTES: Final = 256 * 1024
 """Bytes of bodies after which a run ends, so that others have their turn."""
 _END: Final = "\x02"
 _REMEMBERED: Final = 1024
+_SHORT: Final = 64
+"""Characters of numbers that are remembered."""
 _INT_MAX: Final = 0x7FFFFFFF
 _NOT_PLAIN: Final = SysFlag.TRANSACTION_ROLLBACK | SysFlag.INNER_BATCH
 _JSON: Final = HeaderEncoding.JSON
@@ -50,10 +52,13 @@ class _NumbersOf(dict[tuple[str, str, str, str], "Numbers | None"]):
             and not numbers[1] & _NOT_PLAIN
             and all(-_INT_MAX <= number <= _INT_MAX for number in numbers)
         )
-        if len(self) >= _REMEMBERED:
-            self.clear()
-        self[texts] = numbers if plain else None
-        return self[texts]
+        if not plain:
+            return None
+        if sum(map(len, texts)) <= _SHORT:
+            if len(self) >= _REMEMBERED:
+                self.clear()
+            self[texts] = numbers
+        return numbers
 
 
 class PlainSends:
@@ -161,6 +166,8 @@ class PlainSends:
         if config is None or not (wish.isascii() and wish.isdecimal()):
             return None
         queue_id = int(wish)
+        if str(queue_id) != wish:
+            return None  # the answer has the number, not its text
         if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
             return None
         return run.lane(topic, queue_id)

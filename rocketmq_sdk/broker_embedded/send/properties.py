@@ -21,6 +21,8 @@ _END: Final = "\x02"
 _UNIQUE: Final = f"{UNIQ_KEY}\x01"
 _UNIQUE_SIZE: Final = len(_UNIQUE)
 _REMEMBERED: Final = 1024
+_SHORT: Final = 512
+"""Characters of texts that are remembered."""
 
 
 def has_broker_properties(text: str) -> bool:
@@ -58,9 +60,10 @@ class _Codes(dict[str, int | None]):
         code: int | None = None
         if not (_UNIQUE in rest or has_broker_properties(rest) or is_special(rest)):
             code = tags_code(property_in_text(rest, TAGS))
-        if len(self) >= _REMEMBERED:
-            self.clear()
-        self[rest] = code
+        if len(rest) <= _SHORT:
+            if len(self) >= _REMEMBERED:
+                self.clear()
+            self[rest] = code
         return code
 
 

@@ -13,6 +13,7 @@ import trio.testing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rocketmq_sdk.broker_embedded.send.properties import PlainProperties
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode, ResponseCode
@@ -419,3 +420,14 @@ async def test_a_failure_over_sends_together_answers_each_with_an_error(
         assert {answer.code for answer in answers.values()} == {ResponseCode.SYSTEM_ERROR}
         assert len(answers) == 10
         assert "as the test wants it" in caplog.text
+
+
+def test_what_is_remembered_of_properties_is_bounded() -> None:
+    """Long texts that no second message has would take megabytes."""
+    properties = PlainProperties()
+    for filler in ("x" * 5000, ""):
+        for number in range(3000):
+            text = f"UNIQ_KEY\x01U{number}\x02a\x01{number}{filler}\x02"
+            assert properties.look(text) == (f"U{number}", 0)
+    assert 0 < len(properties._codes) <= 1024
+    assert max(map(len, properties._codes)) < 1000
