@@ -2,9 +2,9 @@
 
 Each refusal is a record at INFO of the logger `rocketmq_sdk.audit`, each permission one
 at DEBUG; the fields stand in the record as attributes too (`audit_user`,
-`audit_request` and so on). No record holds a secret or a signature. A
-connection whose requests are refused over and over is recorded once a second, with how
-many refusals were left out.
+`audit_request` and so on). No record holds a secret or a signature. A connection whose
+requests are refused over and over is recorded once a second, with how many refusals
+were left out.
 """
 
 from __future__ import annotations

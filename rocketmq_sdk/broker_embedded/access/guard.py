@@ -123,8 +123,8 @@ class Guard:
     ) -> None:
         """`handler` is what is guarded: the dispatcher, or something in front of it.
 
-        `cluster` is the broker's own.
-        Raises `TypeError` for a row that does not say what it needs.
+        `cluster` is the broker's own. Raises `TypeError` for a row that does not say
+        what it needs.
         """
         self._handler = handler
         self._dispatcher = dispatcher

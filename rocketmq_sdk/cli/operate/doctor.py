@@ -26,7 +26,10 @@ CONNECT_TIMEOUT: Final = 3.0
 CLOCK_TOLERANCE: Final = 5.0
 """Seconds by which clocks may differ; brokers tell whole seconds only."""
 DISK_WARNS: Final = 0.75
-"""`diskMaxUsedSpaceRatio`: above it brokers delete old files before their time."""
+"""`diskMaxUsedSpaceRatio`: above it brokers delete old files at any hour.
+
+A tenth of the disk further they delete the oldest ones before their time.
+"""
 DISK_FULL: Final = 0.90
 """`diskSpaceWarningLevelRatio`: above it brokers take no more messages."""
 FEW_FILES: Final = 1024
@@ -201,7 +204,7 @@ class Doctor:
             self._say(
                 f"{what}: disk",
                 State.WARNING,
-                f"{ratio:.0%} used: old messages are deleted before their time",
+                f"{ratio:.0%} used: from 85% on old messages are deleted before their time",
                 "make room, or lower fileReservedTime",
             )
         else:
