@@ -26,6 +26,7 @@ from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
 from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify
 from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.testing.faults import Operation
@@ -273,7 +274,7 @@ class Life:
     async def work(self, steps: int) -> None:
         """Random operations of one to three tasks until the end comes."""
         tasks = self.generator.choice([1, 2, 3])
-        async with trio.open_nursery() as nursery:
+        async with open_quiet_nursery() as nursery:
             for _ in range(tasks):
                 nursery.start_soon(self.work_alone, steps // tasks)
 

@@ -312,7 +312,11 @@ class SendProcessor:
         response = Command(STORED[status], flag=FLAG_RESPONSE, ext_fields=fields)
         registered = self._registration.waiting() if created else None
         store = self._core.store
-        if registered is not None or (store.needs_wait and not store.tells_durable):
+        if (
+            registered is not None
+            or self._core.unwritten.touched  # whoever has called this holds the answer back
+            or (store.needs_wait and not store.tells_durable)
+        ):
             return self._later(response, message, result, registered)
         if not store.needs_wait or find(message.properties, WAIT) == "false":
             return response

@@ -80,13 +80,17 @@ class Asked:
                 await trio.sleep(0.005)
 
 
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 @pytest.mark.parametrize(
     "kind", ["send", "batch of topics", "group by pull", "group by request", "heartbeat"]
 )
 async def test_only_what_depends_on_the_file_waits_for_it(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, flush: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with open_broker(tmp_path) as (broker, peer), trio.open_nursery() as nursery:
+    async with (
+        open_broker(tmp_path, flush_disk_type=flush) as (broker, peer),
+        trio.open_nursery() as nursery,
+    ):
         await peer.send("old", b"x")
         await peer.ask(pull_request("old", 0, group="OldGroup"))
         other, asked = await connect(broker, nursery), Asked(nursery)
