@@ -35,7 +35,7 @@ both() {
 
 case "${1-}" in
     "")
-        run -n 2 -m "not ($rest)"
+        run -n 3 -m "not ($rest)"
         echo "These were the quick tests. The others need Java, kill processes or run Spark:" \
             "bash test.sh --rest; everything: bash test.sh --all"
         ;;
@@ -49,7 +49,7 @@ case "${1-}" in
         ;;
     --all)
         shift
-        run -n 2 -m "not ($rest)" "$@"
+        run -n 3 -m "not ($rest)" "$@"
         both "$@"
         ;;
     *)
