@@ -7,7 +7,6 @@ be read, or is open where it must not be.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -38,11 +37,6 @@ def run_store(options: argparse.Namespace) -> int:
     except StoreError as error:
         print(f"rocketmq: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        # Who read the list has seen enough; what is still in the buffer has nowhere to
-        # go.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
 
 
 def _look(options: argparse.Namespace) -> StoreReport:

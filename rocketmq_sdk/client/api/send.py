@@ -131,29 +131,18 @@ async def send_retry_message(
     properties[names.DELAY] = str(
         delay_level if delay_level > 0 else FIRST_RETRY_LEVEL + message.reconsume_times
     )
-    header = SendMessageRequestHeaderV2(
-        producer_group=INNER_PRODUCER_GROUP,
-        topic=retry_topic(group),
-        default_topic=DEFAULT_TOPIC,
-        default_topic_queue_nums=4,
-        queue_id=queue.queue_id,
-        sys_flag=message.sys_flag & SysFlag.MULTI_TAGS,
-        born_timestamp=born_timestamp,
-        flag=message.flag,
-        properties=encode_properties(properties),
+    await _send_copy(
+        client,
+        queue,
+        retry_topic(group),
+        message,
+        properties,
         reconsume_times=attempt,
-        unit_mode=False,
         max_reconsume_times=max_reconsume_times,
-        batch=False,
-        bname=queue.broker_name,
+        born_timestamp=born_timestamp,
+        group=group,
+        timeout=timeout,
     )
-    response = await client.call_broker(
-        queue.broker_name,
-        Command.request(RequestCode.SEND_MESSAGE_V2, header, body=message.body),
-        timeout,
-    )
-    if response.code not in _STORED:
-        raise broker_error(response.code, response.remark, topic=queue.topic, group=group)
 
 
 async def send_dead_letter_again(
@@ -178,9 +167,38 @@ async def send_dead_letter_again(
         names.ORIGIN_MESSAGE_ID,
         known.get(names.DLQ_ORIGIN_MESSAGE_ID) or message.offset_message_id,
     )
+    await _send_copy(
+        client,
+        queue,
+        queue.topic,
+        message,
+        properties,
+        reconsume_times=0,
+        born_timestamp=born_timestamp,
+        timeout=timeout,
+    )
+
+
+async def _send_copy(
+    client: Caller,
+    queue: MessageQueue,
+    topic: str,
+    message: ReceivedMessage,
+    properties: dict[str, str],
+    *,
+    reconsume_times: int,
+    born_timestamp: int,
+    timeout: float | None,
+    max_reconsume_times: int | None = None,
+    group: str | None = None,
+) -> None:
+    """Send a message's body with other properties to a queue number of a topic.
+
+    Raises the broker's error unless it was stored.
+    """
     header = SendMessageRequestHeaderV2(
         producer_group=INNER_PRODUCER_GROUP,
-        topic=queue.topic,
+        topic=topic,
         default_topic=DEFAULT_TOPIC,
         default_topic_queue_nums=4,
         queue_id=queue.queue_id,
@@ -188,8 +206,9 @@ async def send_dead_letter_again(
         born_timestamp=born_timestamp,
         flag=message.flag,
         properties=encode_properties(properties),
-        reconsume_times=0,
+        reconsume_times=reconsume_times,
         unit_mode=False,
+        max_reconsume_times=max_reconsume_times,
         batch=False,
         bname=queue.broker_name,
     )
@@ -199,4 +218,4 @@ async def send_dead_letter_again(
         timeout,
     )
     if response.code not in _STORED:
-        raise broker_error(response.code, response.remark, topic=queue.topic)
+        raise broker_error(response.code, response.remark, topic=queue.topic, group=group)
