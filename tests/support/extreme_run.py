@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import attrs
@@ -58,6 +58,7 @@ class Report:
     """Messages that the good client has sent and committed."""
     times: list[float] = attrs.field(factory=list)
     most_resident: int = 0
+    cut_off: int = 0
 
     def percentile(self, share: float) -> float:
         """Seconds within which this share of the good calls was answered."""
@@ -70,7 +71,8 @@ class Report:
             f"{self.requests} requests, {self.answers} answers (codes {codes}); "
             f"{self.good_calls} good calls, p50 {self.percentile(0.5) * 1e3:.1f} ms, "
             f"p99 {self.percentile(0.99) * 1e3:.1f} ms, slowest {self.percentile(1) * 1e3:.0f} ms; "
-            f"at most {self.most_resident / 1e6:.0f} MB; {len(self.failures)} failures"
+            f"at most {self.most_resident / 1e6:.0f} MB; {self.cut_off} silent brokers cut off; "
+            f"{len(self.failures)} failures"
         )
 
 
@@ -87,29 +89,53 @@ class _Hostile:
         self._stream = stream
         self._connection = Connection()
         self._report = report
+        self._registered = False
+        self.open = True
 
     async def send(self, made: list[Made]) -> None:
-        """Send some requests, and take their answers."""
+        """Send some requests, and take their answers.
+
+        A name server closes the connection of a broker that it does not hear of in
+        the time that its registration named (Apache's `RouteInfoManager
+        .scanNotActiveBroker`): that is counted, any other end is a failure.
+        """
         waiting: dict[int, str] = {}
         frames: list[bytes] = []
         for opaque, (command, what) in enumerate(made, 1 + self._report.requests):
             command.opaque = opaque
+            self._registered |= command.code == RequestCode.REGISTER_BROKER
             frames.append(encode_frame(command))
             if command.code not in HOLDS:
                 waiting[opaque] = what
         self._report.requests += len(made)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._stream.send_all, b"".join(frames))
+            nursery.start_soon(self._write, b"".join(frames))
             with trio.move_on_after(PATIENCE):
                 while waiting:
-                    data = await self._stream.receive_some(1 << 20)
+                    data = await self._receive()
+                    if not data and self._registered:
+                        self._report.cut_off += 1
+                        self.open = False
+                        return
                     if not data:
+                        self.open = False
                         self._report.failures.append(f"cut off during {waiting}"[:3000])
                         return
                     for answer in self._connection.receive_commands(data):
                         self._take(answer, waiting)
         for what in waiting.values():
             self._report.failures.append(f"no answer within {PATIENCE:g} s: {what}")
+
+    async def _receive(self) -> bytes:
+        try:
+            return bytes(await self._stream.receive_some(1 << 20))
+        except trio.BrokenResourceError:
+            return b""
+
+    async def _write(self, data: bytes) -> None:
+        # The reader tells of a connection that is cut off meanwhile.
+        with suppress(trio.BrokenResourceError):
+            await self._stream.send_all(data)
 
     def _take(self, answer: Command, waiting: dict[int, str]) -> None:
         if not answer.is_response:
@@ -136,7 +162,7 @@ async def attack(
         hostile = _Hostile(stream, report)
         try:
             for _ in range(20):
-                if left <= 0:
+                if left <= 0 or not hostile.open:
                     break
                 await hostile.send([extremes.make() for _ in range(min(BATCH, left))])
                 left -= BATCH

@@ -59,7 +59,9 @@ def main() -> int:
                 report.failures.append(f"the log says: {text[max(0, at - 500) : at + 5000]}")
         print(report, "; exit code", code)
         for failure in report.failures[:20]:
-            print("FAILED", failure)
+            print("FAILED", failure[:400])
+        if report.failures:
+            print("The broker said last:", text[-3000:], sep="\n")
         good = not report.failures and report.percentile(1) < 1.0 and code == 0
         return 0 if good else 1
     finally:
