@@ -7,7 +7,7 @@ must be. Unless said otherwise bounds are inclusive.
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from enum import Enum
 
     Validator = Callable[[object, attrs.Attribute[Any], Any], None]
+
+_T = TypeVar("_T", bound=attrs.AttrsInstance)
 
 
 # --- durations
@@ -136,6 +138,31 @@ def member_of(kind: type[Enum]) -> Validator:
             )
 
     return check
+
+
+# --- changed settings
+
+
+def with_values(settings: _T, **values: object) -> _T:
+    """A copy of settings with other values, which alone are validated.
+
+    `attrs.evolve` would validate each of a hundred settings again. It also runs
+    `__attrs_post_init__`, which this does not: give no values that it looks at.
+    """
+    kind = type(settings)
+    changed, put, left = object.__new__(kind), object.__setattr__, dict(values)
+    for field in attrs.fields(kind):
+        name = field.name
+        if name not in left:
+            put(changed, name, getattr(settings, name))
+            continue
+        value = left.pop(name)
+        if field.validator is not None:
+            field.validator(settings, field, value)
+        put(changed, name, value)
+    if left:
+        raise TypeError(f"{kind.__name__} has no setting {', '.join(left)}")
+    return changed
 
 
 # --- names of settings

@@ -24,7 +24,7 @@ TEXTS = [
     ROOT / "pyspark_rocketmq.py",
 ]
 APACHES_OWN = (
-    "update config in black list",
+    "Can not update config in black list.",
     "so can not reset offset",
     "can not consume by broadcast way",
     "can not find message, maybe time range not correct",

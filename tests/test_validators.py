@@ -24,6 +24,7 @@ from rocketmq_sdk.validators import (
     refuse_unknown,
     seconds_between,
     to_seconds,
+    with_values,
 )
 
 
@@ -70,6 +71,18 @@ def test_a_refusal_names_setting_value_and_rule(option: dict[str, Any], text: st
 def test_durations_are_numbers_or_timedeltas() -> None:
     settings = Settings(wait=timedelta(minutes=1), limit=timedelta(seconds=2), share=-1)
     assert (settings.wait, settings.limit, settings.share) == (60.0, 2.0, -1)
+
+
+def test_changed_settings_are_copies_whose_new_values_are_validated() -> None:
+    before = Settings(count=3, colour=Colour.RED)
+    changed = with_values(before, count=5, pause=2.0)
+    assert changed == attrs.evolve(before, count=5, pause=2.0)
+    assert hash(changed) == hash(attrs.evolve(before, count=5, pause=2.0))
+    assert before == Settings(count=3)
+    with pytest.raises(ConfigurationError, match="count is 0"):
+        with_values(before, count=0)
+    with pytest.raises(TypeError, match="Settings has no setting cuont"):
+        with_values(before, cuont=1)
 
 
 def test_arguments_are_counted_alike() -> None:

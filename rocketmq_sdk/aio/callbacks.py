@@ -98,7 +98,8 @@ class _Carrier:
                     raise
                 else:
                     result = outcome.Error(_cancelled(error))
-            except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - whoever called gets it
+            except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001
+                # Whoever called gets it.
                 result = outcome.Error(error)
             if job.raise_cancel is not None:
                 self.task.uncancel()

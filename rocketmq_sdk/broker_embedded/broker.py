@@ -8,7 +8,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
 
-import attrs
 import trio
 
 from rocketmq_sdk.broker_embedded.access.part import first_keys, inner_keys
@@ -53,6 +52,7 @@ from rocketmq_sdk.remoting.local import check_same_run
 from rocketmq_sdk.remoting.server import RemotingServer
 from rocketmq_sdk.remoting.source import TcpChannelSource
 from rocketmq_sdk.transport.tcp import open_tcp_stream
+from rocketmq_sdk.validators import with_values
 
 if TYPE_CHECKING:
     import ssl
@@ -298,7 +298,7 @@ class EmbeddedBroker(RunsOnce):
             fitted = fitted_in_memory(fitted)
         if fitted is config.store:
             return False
-        self._live.current = attrs.evolve(config, store=fitted)
+        self._live.current = with_values(config, store=fitted)
         return on_disk
 
     def _store_config(self) -> StoreConfig:
@@ -308,7 +308,7 @@ class EmbeddedBroker(RunsOnce):
         What was acknowledged under a higher limit and is due now is stored whatever its
         size.
         """
-        return attrs.evolve(self.config.store, max_message_size=_NO_LIMIT)
+        return with_values(self.config.store, max_message_size=_NO_LIMIT)
 
     def _files(self) -> FileSystem:
         if self._path is None:
@@ -401,7 +401,7 @@ class EmbeddedBroker(RunsOnce):
         together = together_of(rows, handlers, slave=slave)
         self._dispatcher = Dispatcher(handlers, REFUSED_REMARKS, together)
         of_vip = Dispatcher(
-            {int(row.code): handlers[int(row.code)] for row in rows if row.vip},
+            {int(row.code): handlers[row.code] for row in rows if row.vip},
             REFUSED_REMARKS,
             together,
         )
@@ -426,7 +426,7 @@ class EmbeddedBroker(RunsOnce):
             budget=self.core.memory,
         )
         self.namesrv_server = RemotingServer(
-            guarded(self._front(of_namesrv), of_namesrv, self.namesrv.requests()),
+            guarded(self._front(of_namesrv), of_namesrv, self.namesrv.requests),
             tls=self._secured.server,
             tls_mode=self._secured.mode,
             budget=self.core.memory,

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 class FastFailure:
     """Judges a request that had to wait; all others are none of its business."""
 
-    __slots__ = ("_config", "_settings", "failed")
+    __slots__ = ("_config", "_waits", "failed")
 
     def __init__(self, config: LiveConfig, rows: Iterable[Request]) -> None:
         """The rows say which setting limits the wait of each request."""
         self._config = config
-        self._settings = {int(row.code): row.wait.value for row in rows}
+        self._waits = {int(row.code): row.wait for row in rows}
         self.failed = 0
         """Requests refused so far."""
 
@@ -41,7 +41,7 @@ class FastFailure:
         `behind` is the number of requests that wait behind it.
         """
         config = self._config.current
-        setting = self._settings.get(request.code, Wait.ADMIN.value)
+        setting = self._waits.get(request.code, Wait.ADMIN).value
         if not config.broker_fast_failure_enable or not setting:
             return None
         waited_ms = int(waited * 1000)

@@ -215,7 +215,7 @@ def memory_of(body: bytes) -> int:
 
 def handler_of(row: Request, answers: Answers, decoding: _Decoding) -> Handler:
     """The handler of a row: admits and decodes what the row names, then serves."""
-    return _raw(row, answers) if row.raw else _decoded(row, answers, decoding)
+    return _raw(row, answers) if row.raw else _Decoded(row, answers, decoding).serve
 
 
 def _raw(row: Request, answers: Answers) -> Handler:
@@ -250,42 +250,51 @@ def _raw(row: Request, answers: Answers) -> Handler:
     return admitted
 
 
-def _decoded(row: Request, answers: Answers, decoding: _Decoding) -> Handler:
-    serve, header, body, read = row.serve, row.header, row.body, row.read_body
-    most, connection, unpacked = row.body_limit, row.connection, row.unpacked
+class _Decoded:
+    """Decodes what a row names and serves it; a broker has about a hundred of them."""
 
-    def arguments(command: Command) -> list[object]:
-        decoded: list[object] = []
-        if header is not None:
-            decoded.append(header.from_ext(command.ext_fields))
+    __slots__ = ("_answers", "_decoding", "_row")
+
+    def __init__(self, row: Request, answers: Answers, decoding: _Decoding) -> None:
+        self._row = row
+        self._answers = answers
+        self._decoding = decoding
+
+    def serve(self, channel: Channel, command: Command) -> Answer:
+        """The handler."""
+        row = self._row
+        size = len(command.body)
+        if size > row.body_limit:
+            check_body_size(command, row.body_limit)
+        inflated = row.unpacked(command) if row.unpacked is not None else 0
+        if (size > AT_ONCE or inflated) and (row.body is not None or row.read_body is not None):
+            return lambda: self._serve_later(channel, command, inflated)
+        return self._serve(channel, command, self._arguments(command))
+
+    def _arguments(self, command: Command) -> list[object]:
+        row, decoded = self._row, list[object]()
+        if row.header is not None:
+            decoded.append(row.header.from_ext(command.ext_fields))
             check_part(decoded[0])
-        if read is not None:
-            decoded.append(read(command, *decoded))
+        if row.read_body is not None:
+            decoded.append(row.read_body(command, *decoded))
             check_part(decoded[-1])
-        elif body is not None:
-            decoded.append(body.decode(command.body, tolerated=_TOLERATED))
+        elif row.body is not None:
+            decoded.append(row.body.decode(command.body, tolerated=_TOLERATED))
             check_part(decoded[-1])
         return decoded
 
-    def admitted(channel: Channel, command: Command) -> Answer:
-        size = len(command.body)
-        if size > most:
-            check_body_size(command, most)
-        inflated = unpacked(command) if unpacked is not None else 0
-        if (size > AT_ONCE or inflated) and (body is not None or read is not None):
-            return lambda: later(channel, command, inflated)
-        return serve_decoded(channel, command, arguments(command))
-
-    def serve_decoded(channel: Channel, command: Command, decoded: list[object]) -> Answer:
-        answer = serve(channel, command, *decoded) if connection else serve(*decoded)
+    def _serve(self, channel: Channel, command: Command, decoded: list[object]) -> Answer:
+        row, answers = self._row, self._answers
+        answer = row.serve(channel, command, *decoded) if row.connection else row.serve(*decoded)
         return answers.hold(answer) if answers.touched else answer
 
-    async def later(channel: Channel, command: Command, inflated: int) -> Command | None:
-        decoded = await decoding.in_thread(arguments, command, inflated)
-        answer = serve_decoded(channel, command, decoded)
+    async def _serve_later(
+        self, channel: Channel, command: Command, inflated: int
+    ) -> Command | None:
+        decoded = await self._decoding.in_thread(self._arguments, command, inflated)
+        answer = self._serve(channel, command, decoded)
         return answer if answer is None or isinstance(answer, Command) else await answer()
-
-    return admitted
 
 
 def handlers_of(

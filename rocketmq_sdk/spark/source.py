@@ -81,7 +81,9 @@ class RocketMQDataSource(DataSource):
         return BatchWriter(settings, schema, overwrite=overwrite)
 
     # Spark's name.
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamArrowWriter:
         """The writer of a stream; `overwrite` is the output mode complete."""
         settings = self._settings("SINK")
         from rocketmq_sdk.spark.write.writer import StreamWriter

@@ -414,7 +414,7 @@ class TestBroker(RunsOnce):
         try:
             async with open_quiet_nursery() as nursery, life:
                 self._rows = {
-                    int(row.code): row for row in (*life.requests, *life.namesrv.requests())
+                    int(row.code): row for row in (*life.requests, *life.namesrv.requests)
                 }
                 self.faults.rows = self._rows
                 self._own_address = life.core.address()

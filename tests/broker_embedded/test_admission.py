@@ -218,7 +218,7 @@ async def test_a_small_registration_that_inflates_is_decoded_beside_the_loop() -
 
 async def test_every_row_says_how_large_its_body_may_be() -> None:
     async with EmbeddedBroker() as broker:
-        for row in (*broker.requests, *broker.namesrv.requests()):
+        for row in (*broker.requests, *broker.namesrv.requests):
             assert 0 < row.body_limit <= WHOLE_FRAME
 
 

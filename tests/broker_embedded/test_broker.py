@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import ssl
 import time
@@ -55,6 +56,23 @@ async def test_opening_in_memory_takes_milliseconds() -> None:
         async with EmbeddedBroker():
             times.append(time.perf_counter() - begin)
     assert min(times) <= 0.2  # some milliseconds on a machine with nothing else to do
+
+
+async def test_opening_makes_few_objects(autojump_clock: MockClock) -> None:
+    """Each has to be looked at by the garbage collector, which costs more than making
+    it.
+    """
+    async with EmbeddedBroker():
+        pass
+    gc.collect()
+    gc.disable()
+    try:
+        before = gc.get_count()[0]
+        async with EmbeddedBroker():
+            made = gc.get_count()[0] - before
+    finally:
+        gc.enable()
+    assert made < 2100  # 1,750 or so; a closure for each request would double it
 
 
 async def test_the_first_send_makes_topic_and_route(autojump_clock: MockClock) -> None:

@@ -72,7 +72,7 @@ async def test_the_page_is_made_from_the_rows(autojump_clock: MockClock) -> None
 
 async def test_each_code_has_one_row(autojump_clock: MockClock) -> None:
     async with EmbeddedBroker() as broker:
-        for rows in (broker.requests, broker.namesrv.requests()):
+        for rows in (broker.requests, broker.namesrv.requests):
             codes = [row.code for row in rows]
             assert len(codes) == len(set(codes))
 

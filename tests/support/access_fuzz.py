@@ -186,7 +186,7 @@ async def attack(frames: int, seed: int, needs: dict[int, str]) -> Report:
         await add_user(
             table, "bob", (f"Topic:{TOPIC}", "All", "Allow"), (f"Group:{GROUP}", "All", "Allow")
         )
-        rows = [*broker.requests, *broker.namesrv.requests()]
+        rows = [*broker.requests, *broker.namesrv.requests]
         codes = {int(row.code): served for row in rows}
         accounts = UserAccounts(table, authorizes=True)
         guard = Guard(

@@ -79,7 +79,7 @@ class Report:
 async def rows() -> tuple[list[Request], list[Request]]:
     """The rows of broker and name server."""
     async with EmbeddedBroker() as broker:
-        return list(broker.requests), list(broker.namesrv.requests())
+        return list(broker.requests), list(broker.namesrv.requests)
 
 
 class _Hostile:

@@ -76,7 +76,7 @@ async def page() -> str:
     """The text of the page."""
     async with EmbeddedBroker() as broker:
         own = {row.code: row for row in broker.requests}
-        namesrv = {row.code: row for row in broker.namesrv.requests()}
+        namesrv = {row.code: row for row in broker.namesrv.requests}
     refused = {row.code: f"refused: {row.reason}" for row in REFUSED}
     lines = [
         f"| {int(code)} | `{code.name}` | {_stated(code, own, refused)} | "

@@ -132,7 +132,13 @@ class PlainAccounts:
             listed = self._listed[key, source] = any(matches(source) for matches in white)
         return listed
 
-    def refusal(self, caller: Caller, need: Need, source: str, code: int) -> str | None:  # noqa: ARG002
+    def refusal(
+        self,
+        caller: Caller,
+        need: Need,
+        source: str,  # noqa: ARG002
+        code: int,
+    ) -> str | None:
         """Why an account has no permission, or None when it has."""
         account = self._acl.accounts.get(caller.name or "")
         if account is None:

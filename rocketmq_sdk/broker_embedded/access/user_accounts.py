@@ -71,7 +71,13 @@ class UserAccounts:
             return _NOBODY
         raise Refused(problem)
 
-    def refusal(self, caller: Caller, need: Need, source: str, code: int) -> str | None:  # noqa: ARG002
+    def refusal(
+        self,
+        caller: Caller,
+        need: Need,
+        source: str,
+        code: int,  # noqa: ARG002
+    ) -> str | None:
         """Why the policies of a user do not allow something, or None."""
         subject = f"{SUBJECT_PREFIX}{caller.name}"
         acl = self._table.acls.get(subject)

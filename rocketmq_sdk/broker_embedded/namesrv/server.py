@@ -90,21 +90,21 @@ class NameServer:
         self.kv = KeyValueTable(kv_file)
         """Texts of administrators, the order configuration of topics among them."""
         self._registrar = Registrar(clock, live, self.table, self.kv)
-        self._subjects = (
+        subjects = (
             BrokerRequests(clock, self.table, self._registrar, addresses),
             TopicRequests(clock, live, self.table, self.kv, addresses),
             KeyValueRequests(self.kv),
             SettingRequests(live),
         )
-        self.handler = Dispatcher(handlers_of(self.requests(), memory=memory))
-
-    def requests(self) -> tuple[Request, ...]:
-        """The rows of all requests that it serves.
+        self.requests: tuple[Request, ...] = tuple(
+            row for subject in subjects for row in subject.requests()
+        )
+        """A row for each request that it serves.
 
         Their limits of waiting and what they say of slaves and the VIP port are for
         brokers: a name server has none of the three.
         """
-        return tuple(row for subject in self._subjects for row in subject.requests())
+        self.handler = Dispatcher(handlers_of(self.requests, memory=memory))
 
     @property
     def on_registration(self) -> list[Callable[[BrokerRegistration], None]]:

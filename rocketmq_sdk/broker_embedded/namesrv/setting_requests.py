@@ -57,11 +57,8 @@ class SettingRequests:
             texts = read_properties(command.body.decode())
             if not texts:
                 return refuse(ResponseCode.SYSTEM_ERROR, "string2Properties error")
-            if listed := self._config.current.black_list() & texts.keys():
-                return refuse(
-                    ResponseCode.NO_PERMISSION,
-                    f"Can not update config in black list: {', '.join(sorted(listed))}",
-                )
+            if self._config.current.black_list() & texts.keys():
+                return refuse(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
             warnings = await self._config.update(texts)
         except (ConfigurationError, StoreError, UnicodeDecodeError) as error:
             return refuse(ResponseCode.SYSTEM_ERROR, str(error))

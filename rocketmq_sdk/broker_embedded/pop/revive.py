@@ -179,10 +179,11 @@ class ReviveService:
             *self._store.queue_ids(topic),
         }:
             finished = self._offsets.query(REVIVE_GROUP, topic, queue_id)
-            queue = self._queues[queue_id] = ReviveQueue(
-                queue_id, max(finished + 1, self._store.min_offset(topic, queue_id))
-            )
+            least = self._store.min_offset(topic, queue_id)
+            queue = self._queues[queue_id] = ReviveQueue(queue_id, max(finished + 1, least))
             queue.old_end = self._store.max_offset(topic, queue_id)
+            if queue.next_offset == least:
+                continue  # nothing lies before it
             known = checkpoints_before(self._store, topic, queue_id, since, queue.next_offset)
             read: list[PopCheckPoint] = await self._store.files.run(partial(list, known))
             self._finished.update(checkpoint.identity for checkpoint in read)

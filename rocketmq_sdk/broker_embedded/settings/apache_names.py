@@ -139,6 +139,8 @@ def evolve_settings(settings: _Settings, texts: Mapping[str, str]) -> _Settings:
     Raises `ConfigurationError` for a text that is not acceptable; nothing is changed
     then.
     """
+    if not texts:
+        return settings
     known = settings_of(type(settings))
     values: dict[str, Any] = {
         known[name].attribute: parse_setting(known[name], text) for name, text in texts.items()

@@ -390,8 +390,10 @@ class BrokerConfig:
         changed = evolve_settings(
             self, {name: _optional(name, text) for name, text in texts.items() if name in own}
         )
-        extra = {**self.extra, **kept}
-        return attrs.evolve(changed, store=changed_store, tls=changed_tls, extra=extra), warnings
+        if changed_store is not self.store or changed_tls is not self.tls or kept:
+            extra = {**self.extra, **kept}
+            changed = attrs.evolve(changed, store=changed_store, tls=changed_tls, extra=extra)
+        return changed, warnings
 
     def with_options(self, options: Mapping[str, object]) -> Self:
         """The settings changed by values under Python names, also the store's.

@@ -10,9 +10,7 @@ not have its default value is taken as it is.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
-
-import attrs
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.store.config import (
     BATCH_UNIT_SIZE,
@@ -23,6 +21,7 @@ from rocketmq_sdk.broker_embedded.store.config import (
 from rocketmq_sdk.broker_embedded.store.files.reserve import write_small
 from rocketmq_sdk.broker_embedded.store.log.commit_log import DIRECTORY as LOG
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import DIRECTORY as QUEUES
+from rocketmq_sdk.validators import with_values
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
@@ -126,13 +125,12 @@ def _smaller(config: StoreConfig, sizes: dict[str, int]) -> StoreConfig:
 
 
 def _in_place_of_defaults(config: StoreConfig, sizes: dict[str, int]) -> StoreConfig:
-    changes: dict[str, Any] = {
+    changes = {
         name: size
         for name, size in sizes.items()
         if getattr(config, name) == getattr(_DEFAULTS, name)
     }
-    changed: StoreConfig = attrs.evolve(config, **changes) if changes else config
-    return changed
+    return with_values(config, **changes) if changes else config
 
 
 def _noted(files: FileSystem) -> dict[str, int]:

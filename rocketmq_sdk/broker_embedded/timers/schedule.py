@@ -138,6 +138,8 @@ class ScheduleService:
             most = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
             if level in self._offsets or most:
                 self._offsets[level] = min(max(self._offsets.get(level, 0), least), most)
+            if most == least:
+                continue
             due_ms = await self._next_due(level)
             if due_ms is not None:
                 self._push(due_ms, level)

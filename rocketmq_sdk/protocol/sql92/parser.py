@@ -261,8 +261,8 @@ class _Parser:
         if isinstance(low, Literal) and isinstance(high, Literal):
             if low.value is None or high.value is None:
                 self._words.fail(sign, "NULL cannot be a bound of BETWEEN")
-            # Numbers.
-            if low.kind in NUMBERS and high.kind in NUMBERS and high.value < low.value:  # type: ignore[operator]
+            numbers = low.kind in NUMBERS and high.kind in NUMBERS
+            if numbers and high.value < low.value:  # type: ignore[operator]
                 self._words.fail(
                     sign, f"the lower bound {_shown(low)} is above the upper bound {_shown(high)}"
                 )

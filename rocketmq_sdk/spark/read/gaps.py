@@ -8,7 +8,7 @@ some are missing the offsets are looked at.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from rocketmq_sdk.client.api.topics import topic_config
 from rocketmq_sdk.errors import RocketMQError
@@ -35,10 +35,11 @@ def first_gap(piece: Piece) -> DataLossError | None:
         piece.records, record_starts(piece.records), offset_delta=piece.offset_delta
     )
     expected, end = piece.covers
-    present = sorted({row[_OFFSET] for row in rows if expected <= row[_OFFSET] < end})  # type: ignore[operator, type-var]
+    offsets = cast("set[int]", {row[_OFFSET] for row in rows})
+    present = sorted(offset for offset in offsets if expected <= offset < end)
     for offset in (*present, end):
         if offset != expected:
-            return DataLossError(piece.queue, expected, offset)  # type: ignore[arg-type]
+            return DataLossError(piece.queue, expected, offset)
         expected += 1
     return None
 

@@ -120,7 +120,10 @@ def read_records(
                     continue
             rows += _by_codec(data[position:end])
     if offset_delta:
-        rows = [(*row[:5], row[5] + offset_delta, *row[6:]) for row in rows]  # type: ignore[operator]
+        rows = [
+            (*row[:5], row[5] + offset_delta, *row[6:])  # type: ignore[operator]
+            for row in rows
+        ]
     return rows
 
 

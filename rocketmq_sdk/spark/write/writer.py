@@ -214,7 +214,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return self._tasks.write(iterator)
 
     # Spark's name.
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def commit(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803
+    ) -> None:
         """All tasks of a batch are done."""
         if self._complete and batchId == 0:
             logger.warning(
@@ -224,7 +228,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         _told(messages, f"batch {batchId}")
 
     # Spark's name.
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def abort(
+        self,
+        messages: Sequence[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803
+    ) -> None:
         """A batch failed; what its tasks sent stays sent.
 
         It is sent again with the same dedup ids when the query is restarted.

@@ -44,7 +44,7 @@ class Both:
         self.namesrv = namesrv
         self.rows: dict[RequestCode, tuple[Request, Peer]] = {
             **{row.code: (row, own) for row in broker.requests},
-            **{row.code: (row, namesrv) for row in broker.namesrv.requests()},
+            **{row.code: (row, namesrv) for row in broker.namesrv.requests},
         }
 
     def request(self, code: RequestCode) -> tuple[Command, Peer]:
