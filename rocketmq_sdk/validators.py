@@ -144,10 +144,10 @@ def member_of(kind: type[Enum]) -> Validator:
 
 
 def with_values(settings: _T, **values: object) -> _T:
-    """A copy of settings with other values, which alone are validated.
+    """A copy of settings with other values; `attrs.evolve` for classes with many.
 
-    `attrs.evolve` would validate each of a hundred settings again. It also runs
-    `__attrs_post_init__`, which this does not: give no values that it looks at.
+    Only the new values are validated, and those that `__attrs_post_init__` looks at:
+    the others were when the settings were made. There are no converters.
     """
     kind = type(settings)
     changed, put, left = object.__new__(kind), object.__setattr__, dict(values)
@@ -162,6 +162,8 @@ def with_values(settings: _T, **values: object) -> _T:
         put(changed, name, value)
     if left:
         raise TypeError(f"{kind.__name__} has no setting {', '.join(left)}")
+    if (check := getattr(changed, "__attrs_post_init__", None)) is not None:
+        check()
     return changed
 
 

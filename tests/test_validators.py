@@ -33,6 +33,16 @@ class Colour(Enum):
 
 
 @attrs.frozen(kw_only=True)
+class Pair:
+    low: int = attrs.field(default=1, validator=at_least(0))
+    high: int = 2
+
+    def __attrs_post_init__(self) -> None:
+        if self.low > self.high:
+            raise ConfigurationError(f"{self.low} is above {self.high}")
+
+
+@attrs.frozen(kw_only=True)
 class Settings:
     count: int = attrs.field(default=1, validator=at_least(1))
     share: int = attrs.field(default=-1, validator=between(1, 10, special=-1))
@@ -81,6 +91,9 @@ def test_changed_settings_are_copies_whose_new_values_are_validated() -> None:
     assert before == Settings(count=3)
     with pytest.raises(ConfigurationError, match="count is 0"):
         with_values(before, count=0)
+    assert with_values(Pair(), high=7) == Pair(high=7)
+    with pytest.raises(ConfigurationError, match="3 is above 2"):
+        with_values(Pair(), low=3)
     with pytest.raises(TypeError, match="Settings has no setting cuont"):
         with_values(before, cuont=1)
 

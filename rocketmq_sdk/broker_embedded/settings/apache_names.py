@@ -24,6 +24,7 @@ from typing import (
 import attrs
 
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.validators import with_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +40,7 @@ _IRREGULAR: Final = {
     "force_verify_prop_crc": "forceVerifyPropCRC",
 }
 
-_Settings = TypeVar("_Settings")
+_Settings = TypeVar("_Settings", bound=attrs.AttrsInstance)
 
 
 class Setting(NamedTuple):
@@ -146,7 +147,7 @@ def evolve_settings(settings: _Settings, texts: Mapping[str, str]) -> _Settings:
         known[name].attribute: parse_setting(known[name], text) for name, text in texts.items()
     }
     try:
-        return attrs.evolve(settings, **values)  # type: ignore[misc]
+        return with_values(settings, **values)
     except (ValueError, TypeError) as error:
         named = ", ".join(
             name if known[name].secret else f"{name}={text}" for name, text in texts.items()

@@ -37,6 +37,7 @@ from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.names import TRACE_TOPIC
 from rocketmq_sdk.protocol.bodies.members import MessageRequestMode
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
+from rocketmq_sdk.validators import with_values
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.settings.changes import KeepsChanges
@@ -392,7 +393,7 @@ class BrokerConfig:
         )
         if changed_store is not self.store or changed_tls is not self.tls or kept:
             extra = {**self.extra, **kept}
-            changed = attrs.evolve(changed, store=changed_store, tls=changed_tls, extra=extra)
+            changed = with_values(changed, store=changed_store, tls=changed_tls, extra=extra)
         return changed, warnings
 
     def with_options(self, options: Mapping[str, object]) -> Self:
@@ -411,12 +412,12 @@ class BrokerConfig:
             store_options: dict[str, Any] = {
                 name: value for name, value in options.items() if name not in own
             }
-            changed_store = attrs.evolve(self.store, **store_options)
+            changed_store = with_values(self.store, **store_options)
             own_options: dict[str, Any] = {
                 name: value for name, value in options.items() if name in own
             }
             own_options.setdefault("store", changed_store)
-            return attrs.evolve(self, **own_options)
+            return with_values(self, **own_options)
         except ConfigurationError:
             raise
         except (ValueError, TypeError) as error:
