@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.client.api import access as api
 from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.errors import ConfigurationError, NotFoundError
-from rocketmq_sdk.protocol.bodies.acl import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
+from rocketmq_sdk.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo, UserInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

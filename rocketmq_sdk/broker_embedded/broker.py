@@ -360,7 +360,7 @@ class EmbeddedBroker(RunsOnce):
     ) -> None:
         ports, live = self._ports, self._live
         self._files_of_settings.attach_broker(live, store.files)
-        store.configure_retention(live.current.store)
+        store.retention.configure(live.current.store)
         self.core = Core(
             store, live, self._clock, store_host=packed, address=lambda: ports.own_address
         )

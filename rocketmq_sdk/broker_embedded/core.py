@@ -133,7 +133,7 @@ class Core:
         config.on_change.append(self._configured)
 
     def _configured(self, _before: BrokerConfig, now: BrokerConfig) -> None:
-        self.store.configure_retention(now.store)
+        self.store.retention.configure(now.store)
         self.memory.limit = now.connection_memory_limit
 
     def services(self) -> tuple[Service, ...]:

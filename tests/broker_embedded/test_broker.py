@@ -401,7 +401,7 @@ async def test_a_name_server_that_does_not_answer_keeps_no_table_from_being_save
 
 @pytest.mark.real_time
 @pytest.mark.parametrize("block_fails", [False, True])
-async def test_closing_tries_everything_although_a_file_can_not_be_written(
+async def test_closing_tries_everything_although_a_file_cannot_be_written(
     block_fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[str] = []

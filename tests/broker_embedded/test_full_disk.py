@@ -61,7 +61,7 @@ async def send_some(peer: Peer, first: int, count: int, **fields: Any) -> list[i
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-async def test_a_log_that_can_not_be_written_refuses_by_code_and_heals(
+async def test_a_log_that_cannot_be_written_refuses_by_code_and_heals(
     flush: str, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Although its space was allocated. What was refused may be there once, in its

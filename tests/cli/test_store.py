@@ -68,9 +68,7 @@ def test_repair_of_queues_that_are_gone(tmp_path: Path, capsys: pytest.CaptureFi
     assert "3,872 units in 6 queues" in capsys.readouterr().out
 
 
-def test_damage_that_can_not_be_repaired(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_damage_that_cannot_be_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = unpack("plain", tmp_path)
     log = root / "commitlog" / "00000000000000131072"
     data = bytearray(log.read_bytes())
@@ -100,7 +98,7 @@ def test_dump(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(capsys.readouterr().out.splitlines()) == 2000
 
 
-def test_what_can_not_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for action in ("verify", "dump", "repair"):
         (tmp_path / "file").touch()
         for name in ("missing", "file"):

@@ -251,7 +251,7 @@ def record(offset: int, body: bytes, sys_flag: int = 0) -> bytes:
     )
 
 
-def test_a_message_that_can_not_be_inflated_holds_up_no_other() -> None:
+def test_a_message_that_cannot_be_inflated_holds_up_no_other() -> None:
     header = PopMessageRequestHeader(consumer_group="g", topic="T")
     bad = record(6, b"not compressed", SysFlag.COMPRESSED)
     fields = PopMessageResponseHeader(

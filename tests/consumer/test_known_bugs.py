@@ -312,7 +312,7 @@ BUGS = [
         "rocketmq-client-go#976",
         "lost when it cannot be put aside",
         "consumer.simple.test_failures",
-        "test_a_message_that_can_not_be_buried_is_not_lost",
+        "test_a_message_that_cannot_be_buried_is_not_lost",
     ),
     (
         "rocketmq-client-go#183",

@@ -49,7 +49,7 @@ def test_no_event_leads_two_ways(table: tuple[Transition, ...]) -> None:
 
 
 @pytest.mark.parametrize("table", TABLE.values(), ids=TABLE.keys())
-def test_what_can_not_happen_is_refused(table: tuple[Transition, ...]) -> None:
+def test_what_cannot_happen_is_refused(table: tuple[Transition, ...]) -> None:
     possible = {(row.state, row.event) for row in table}
     for state in State:
         for event in Event:

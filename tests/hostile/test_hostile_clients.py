@@ -153,7 +153,7 @@ async def test_frames_with_flipped_bytes(broker: BrokerProcess) -> None:
 
 
 async def test_connections_opened_and_dropped(broker: BrokerProcess) -> None:
-    async with good_client(broker.address):
+    async with good_client(broker.address) as good:
         for _ in range(40):
             async with trio.open_nursery() as nursery:
 
@@ -163,6 +163,7 @@ async def test_connections_opened_and_dropped(broker: BrokerProcess) -> None:
 
                 for _ in range(50):
                     nursery.start_soon(drop)
+    assert good.sent
 
 
 async def test_a_frame_byte_by_byte_is_served(broker: BrokerProcess) -> None:

@@ -13,7 +13,7 @@ import trio
 import trustme
 
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.protocol.bodies.acl import AclInfo, UserInfo
+from rocketmq_sdk.protocol.bodies.access import AclInfo, UserInfo
 from rocketmq_sdk.protocol.command import Command
 from support import java
 from support.access import policy, signed

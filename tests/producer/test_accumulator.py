@@ -128,7 +128,7 @@ async def test_awaited_sends_of_many_tasks_share_a_batch(autojump_clock: MockClo
             assert sorted(offsets) == list(range(20))
 
 
-async def test_what_can_not_share_a_batch_goes_alone(autojump_clock: MockClock) -> None:
+async def test_what_cannot_share_a_batch_goes_alone(autojump_clock: MockClock) -> None:
     alone = [
         Message("orders", b"x", delay_level=1),
         Message("orders", b"x", delay=60),

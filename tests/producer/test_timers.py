@@ -68,7 +68,7 @@ async def test_another_producer_can_take_a_message_back_by_its_handle(
                 assert await other.recall(result.recall_handle) == result.message_id
 
 
-async def test_what_can_not_be_taken_back(autojump_clock: MockClock) -> None:
+async def test_what_cannot_be_taken_back(autojump_clock: MockClock) -> None:
     async with EmbeddedBroker() as broker, Producer("pg", namesrv=broker) as producer:
         with trio.fail_after(60):
             ordinary = await producer.send(Message("t", b"x"))
@@ -101,7 +101,7 @@ async def test_a_moment_too_far_away_is_refused(autojump_clock: MockClock) -> No
             assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
 
 
-async def test_a_topic_without_route_can_not_be_recalled_from(autojump_clock: MockClock) -> None:
+async def test_a_topic_without_route_cannot_be_recalled_from(autojump_clock: MockClock) -> None:
     async with (
         EmbeddedBroker(auto_create_topic_enable=False) as broker,
         Producer("pg", namesrv=broker) as producer,

@@ -428,7 +428,8 @@ def test_a_checker_that_is_no_async_function_is_refused(checker: Any) -> None:
     ],
 )
 def test_what_may_be_async_is_taken_as_a_checker(checker: Any) -> None:
-    TransactionProducer("PG", checker, namesrv="127.0.0.1:9")
+    producer = TransactionProducer("PG", checker, namesrv="127.0.0.1:9")
+    assert producer.group == "PG"
 
 
 @pytest.mark.parametrize("answer", [True, False, None, "COMMIT_MESSAGE"])

@@ -70,7 +70,7 @@ def test_recorded_frames_are_encoded_to_equal_commands(
 @pytest.mark.parametrize(
     "entry", [entry for entry in ENCODED if "error" in entry["decoded"]], ids=label
 )
-def test_frames_that_apache_can_not_read_back_are_refused(
+def test_frames_that_apache_cannot_read_back_are_refused(
     entry: dict[str, Any], json_mode: str
 ) -> None:
     with pytest.raises(RemoteProtocolError):

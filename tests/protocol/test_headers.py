@@ -95,6 +95,8 @@ def declared() -> dict[str, type[Header]]:
 
 
 HEADERS = declared()
+OWN: set[str] = set()
+"""Headers that Apache does not have."""
 ENTRIES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "remoting_headers.json").read_text())
 DECLARED = [entry for entry in ENTRIES if entry["header"] in HEADERS]
 
@@ -105,7 +107,7 @@ def name_of(entry: dict[str, Any]) -> str:
 
 def test_all_headers_are_declared_except_those_of_controllers() -> None:
     assert {entry["header"] for entry in ENTRIES} - HEADERS.keys() == CONTROLLER
-    assert HEADERS.keys() <= {entry["header"] for entry in ENTRIES}
+    assert HEADERS.keys() - {entry["header"] for entry in ENTRIES} == OWN
 
 
 @pytest.mark.parametrize("entry", DECLARED, ids=name_of)

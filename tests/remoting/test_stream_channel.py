@@ -339,7 +339,7 @@ async def test_answers_to_one_chunk_leave_together():
             assert (await one.receive_some(1_000_000)).count(b'"opaque"') == 50
 
 
-async def test_a_command_that_can_not_be_written_disturbs_nobody(autojump_clock):
+async def test_a_command_that_cannot_be_written_disturbs_nobody(autojump_clock):
     one, two = await stream_pair()
     async with open_stream_channel(two, echo), open_stream_channel(one, echo) as near:
         with trio.fail_after(30):

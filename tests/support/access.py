@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rocketmq_sdk.broker_embedded.access.users import User
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.model.queue import MessageQueue
-from rocketmq_sdk.protocol.bodies import acl as acl_bodies
+from rocketmq_sdk.protocol.bodies import access as access_bodies
 from rocketmq_sdk.protocol.bodies import groups as group_bodies
 from rocketmq_sdk.protocol.bodies import members as member_bodies
 from rocketmq_sdk.protocol.bodies import topics as topic_bodies
@@ -158,17 +158,17 @@ async def add_user(table: AccessTable, name: str, *entries: tuple[str, str, str]
     if name not in table.users:
         await table.create_user(User(name, name))
     if entries:
-        info = acl_bodies.AclInfo(None, (policy(*entries),))
+        info = access_bodies.AclInfo(None, (policy(*entries),))
         await table.update_acl(Acl.from_info(f"User:{name}", info))
     return Command(0)
 
 
-def policy(*entries: tuple[str, str, str], kind: str = "Custom") -> acl_bodies.PolicyInfo:
+def policy(*entries: tuple[str, str, str], kind: str = "Custom") -> access_bodies.PolicyInfo:
     """A policy of (resource, actions, decision)."""
-    return acl_bodies.PolicyInfo(
+    return access_bodies.PolicyInfo(
         kind,
         tuple(
-            acl_bodies.PolicyEntryInfo(resource, tuple(actions.split(",")), None, decision)
+            access_bodies.PolicyEntryInfo(resource, tuple(actions.split(",")), None, decision)
             for resource, actions, decision in entries
         ),
     )

@@ -115,7 +115,7 @@ class TestFaults:
         attempt(files)
         assert full.hits == 1
 
-    def test_only_a_part_of_a_file_can_not_be_read(self) -> None:
+    def test_only_a_part_of_a_file_cannot_be_read(self) -> None:
         files = FaultyFileSystem()
         files.write("log/0", bytes(10_000))
         files.write("log/1", bytes(10_000))

@@ -202,7 +202,8 @@ async def test_an_answer_of_a_listener_is_no_error(autojump_clock: MockClock) ->
 
     async with TestBroker(strict=True) as broker, consumer(broker, reject):
         await send_later(broker, 0, "1")
-        await broker.wait.dead_letter("billing")
+        dead = await broker.wait.dead_letter("billing")
+        assert [message.body for message in dead] == [b"1"]
 
 
 async def test_an_open_transaction_is_activity(autojump_clock: MockClock) -> None:

@@ -16,7 +16,7 @@ import attrs
 
 from rocketmq_sdk.broker_embedded.needs import Action, Need, ResourceType
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.protocol.bodies.acl import AclInfo, PolicyEntryInfo, PolicyInfo
+from rocketmq_sdk.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo
 
 EVERYTHING: Final = ~Action(0)
 _ANY: Final = "*"

@@ -28,9 +28,9 @@ from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import SETTINGS, Cost, Request, Writes, refuse
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.protocol.bodies.acl import AclInfo, UserInfo
+from rocketmq_sdk.protocol.bodies.access import AclInfo, UserInfo
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers import acl as headers
+from rocketmq_sdk.protocol.headers import access as headers
 from rocketmq_sdk.protocol.json.dialect import encode_json
 from rocketmq_sdk.protocol.signing import ACCESS_KEY
 

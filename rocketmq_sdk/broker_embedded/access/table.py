@@ -14,7 +14,7 @@ import trio
 from rocketmq_sdk.broker_embedded.access.policies import Acl, PolicyType, Resource
 from rocketmq_sdk.broker_embedded.access.users import SUBJECT_PREFIX, User
 from rocketmq_sdk.errors import ConfigurationError, FieldError, StoreCorruptError
-from rocketmq_sdk.protocol.bodies.acl import AclInfo, UserInfo
+from rocketmq_sdk.protocol.bodies.access import AclInfo, UserInfo
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,7 +13,7 @@ from typing import Final, Self
 import attrs
 
 from rocketmq_sdk.errors import ConfigurationError, RemoteProtocolError
-from rocketmq_sdk.protocol.bodies.acl import UserInfo
+from rocketmq_sdk.protocol.bodies.access import UserInfo
 from rocketmq_sdk.protocol.json.dialect import decode_json
 
 SUBJECT_PREFIX: Final = "User:"

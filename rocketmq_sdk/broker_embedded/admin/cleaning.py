@@ -58,7 +58,7 @@ class CleaningRequests:
 
         Units older than the oldest log file go. Numbering of an emptied queue goes on.
         """
-        self._core.store.clean_queues()
+        self._core.store.retention.follow_now()
         return Command.response()
 
     def clean_unused_topics(self) -> Command:
@@ -76,5 +76,5 @@ class CleaningRequests:
 
     def clean_log(self) -> Command:
         """DELETE_EXPIRED_COMMITLOG (329): remove expired log files at any hour."""
-        self._core.store.clean_now()
+        self._core.store.retention.clean_now()
         return Command.response()

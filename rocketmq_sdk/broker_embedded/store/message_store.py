@@ -49,14 +49,7 @@ from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 
 if TYPE_CHECKING:
-    from collections.abc import (
-        AsyncIterator,
-        Callable,
-        Collection,
-        Iterator,
-        Mapping,
-        Sequence,
-    )
+    from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 
     from rocketmq_sdk.broker_embedded.store.append.replicas import Replicas
     from rocketmq_sdk.broker_embedded.store.append.run import Run
@@ -99,12 +92,11 @@ class MessageStore(ReadableStore, RunsOnce):
             state,
         )
         log, table, index = self._log, self._table, self._index
-        self._retention = RetentionService(
+        self.retention = RetentionService(
             files, log, table, index, config, clock, state, self._readers, self._flusher.flushed
         )
-        self._memory = self._retention.memory = retention_in(
-            files, log, table, index, config, clock
-        )
+        """Deletes what is older than the settings say, and can be told to do so now."""
+        self._memory = self.retention.memory = retention_in(files, log, table, index, config, clock)
         self.needs: Needs | None = None if self._memory is None else self._memory.needs
         """What retention in memory has to keep; None on a disk."""
         flushers = (self._flusher, self._queue_flusher)
@@ -151,7 +143,7 @@ class MessageStore(ReadableStore, RunsOnce):
                     nursery.start_soon(self._flusher.run)
                     nursery.start_soon(self._flusher.write_again)
                     nursery.start_soon(self._queue_flusher.run)
-                    nursery.start_soon(self._retention.run)
+                    nursery.start_soon(self.retention.run)
                     nursery.start_soon(self.keep_reserve)
                     if self._index.enabled:
                         nursery.start_soon(self._index_builder.serve)
@@ -380,7 +372,7 @@ class MessageStore(ReadableStore, RunsOnce):
         return self._appender.put_run(run, born_host)
 
     def _after_flush(self) -> None:
-        self._retention.note_activity()
+        self.retention.note_activity()
         if self._is_slave:
             self._replica_log.dispatch_flushed()
         elif self._sync_flush:
@@ -565,27 +557,6 @@ class MessageStore(ReadableStore, RunsOnce):
         None: nobody. With `enable_consume_queue_ext` queue units point to the bit maps.
         """
         self._dispatcher.bit_map = bit_map
-
-    def clean_now(self) -> None:
-        """Delete what is older than `file_reserved_time` now, at any hour.
-
-        `executeDeleteFilesManually` of Apache.
-        """
-        self._retention.clean_now()
-
-    def configure_retention(self, config: StoreConfig) -> None:
-        """Use other settings of retention from now on.
-
-        All other settings stay as they were at the start.
-        """
-        self._retention.configure(config)
-
-    def clean_queues(self) -> None:
-        """Bring queues and index in line with the oldest log file now.
-
-        `cleanExpiredConsumerQueue` of Apache.
-        """
-        self._retention.follow_now()
 
     def delete_topic(self, topic: str) -> None:
         """Drop the queues of a topic. Raises `StoreError`.

@@ -233,20 +233,24 @@ class RetentionService:
         self._news.set()
 
     def clean_now(self) -> None:
-        """Let the next checks ignore the hour; the first one begins at once."""
+        """Let the next checks ignore the hour; the first one begins at once.
+
+        `executeDeleteFilesManually` of Apache.
+        """
         self._manual_rounds = MANUAL_ROUNDS
         self._not_before = self._clock.monotonic()
         self._news.set()
 
     def configure(self, config: StoreConfig) -> None:
-        """Use other settings from now on."""
+        """Use other settings of retention from now on."""
         self._policy = RetentionPolicy(config)
         self.note_activity()
 
     def follow_now(self) -> None:
         """Let a check that begins at once adapt queues and index to the log.
 
-        Also when nothing was deleted since the last one.
+        Also when nothing was deleted since the last one. `cleanExpiredConsumerQueue` of
+        Apache.
         """
         self._followed = -1
         self._remove_again_at = float("-inf")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from rocketmq_sdk.cli.operate.output import Row
-    from rocketmq_sdk.protocol.bodies.acl import AclInfo, UserInfo
+    from rocketmq_sdk.protocol.bodies.access import AclInfo, UserInfo
 
 
 def _user(parser: argparse.ArgumentParser) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from rocketmq_sdk.client.api.caller import Caller, checked
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import RemoteProtocolError
-from rocketmq_sdk.protocol.bodies.acl import AclInfo, UserInfo
+from rocketmq_sdk.protocol.bodies.access import AclInfo, UserInfo
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers import acl as headers
+from rocketmq_sdk.protocol.headers import access as headers
 from rocketmq_sdk.protocol.json.dialect import decode_json
 
 if TYPE_CHECKING:

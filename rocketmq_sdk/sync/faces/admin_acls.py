@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rocketmq_sdk.admin.access import Acls as InnerAcls
-    from rocketmq_sdk.protocol.bodies.acl import AclInfo
+    from rocketmq_sdk.protocol.bodies.access import AclInfo
 
 
 class Acls(Face):

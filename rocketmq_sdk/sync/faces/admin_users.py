@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from rocketmq_sdk.admin.access import Users as InnerUsers
-    from rocketmq_sdk.protocol.bodies.acl import UserInfo
+    from rocketmq_sdk.protocol.bodies.access import UserInfo
 
 
 class Users(Face):

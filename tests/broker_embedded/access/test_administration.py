@@ -14,7 +14,7 @@ import trio
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ConfigurationError, StoreCorruptError, StoreError
-from rocketmq_sdk.protocol.bodies.acl import AclInfo, UserInfo
+from rocketmq_sdk.protocol.bodies.access import AclInfo, UserInfo
 from rocketmq_sdk.protocol.command import Command
 from support.access import ADMIN, ON, SECRET, SignedPeer, add_user, policy
 from support.broker import connect, open_broker

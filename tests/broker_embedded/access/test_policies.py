@@ -18,7 +18,7 @@ from rocketmq_sdk.broker_embedded.access.policies import (
 )
 from rocketmq_sdk.broker_embedded.needs import Action, Need, ResourceType
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.protocol.bodies.acl import AclInfo, PolicyEntryInfo, PolicyInfo
+from rocketmq_sdk.protocol.bodies.access import AclInfo, PolicyEntryInfo, PolicyInfo
 from support.access import policy
 
 ALLOW, DENY = Decision.ALLOW, Decision.DENY

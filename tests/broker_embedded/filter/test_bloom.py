@@ -63,6 +63,6 @@ def test_kept_bits_are_valid_for_a_filter_of_the_same_size_only() -> None:
 
 
 @pytest.mark.parametrize(("error_rate", "capacity"), [(0, 32), (100, 32), (20, 0)])
-def test_sizes_that_can_not_be_are_refused(error_rate: int, capacity: int) -> None:
+def test_sizes_that_cannot_be_are_refused(error_rate: int, capacity: int) -> None:
     with pytest.raises(ConfigurationError, match="cannot be built"):
         BloomFilter(error_rate, capacity)

@@ -97,7 +97,7 @@ async def test_a_registered_expression_with_an_error_refuses_pulls(
         )
 
 
-async def test_an_expression_in_a_pull_that_can_not_be_compiled_filters_nothing_and_is_told_once(
+async def test_an_expression_in_a_pull_that_cannot_be_compiled_filters_nothing_and_is_told_once(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     request = pull_request("orders", 0, expression="a = = 1", expression_type="SQL92")

@@ -46,7 +46,7 @@ async def test_texts_survive_in_the_file() -> None:
     assert again.namespace("never used") is None
 
 
-async def test_a_change_that_can_not_be_written_has_not_happened() -> None:
+async def test_a_change_that_cannot_be_written_has_not_happened() -> None:
     file = File()
     table = KeyValueTable(file)
     await table.put("n", "a", "1")

@@ -380,7 +380,7 @@ async def test_a_reset_offset_is_where_the_next_pop_begins(autojump_clock: MockC
         assert await popper.bodies() == []
 
 
-async def test_what_can_not_be_popped_is_refused_as_apache_refuses_it(
+async def test_what_cannot_be_popped_is_refused_as_apache_refuses_it(
     autojump_clock: MockClock,
 ) -> None:
     async with open_broker() as (_broker, peer):

@@ -249,7 +249,7 @@ async def test_an_acknowledgement_of_thirty_thousand_entries_lets_others_have_th
 
 
 @pytest.mark.parametrize("settings", [{}, {"use_separate_retry_queue": True}])
-async def test_messages_that_can_not_be_put_are_tried_again(
+async def test_messages_that_cannot_be_put_are_tried_again(
     settings: dict[str, bool], autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_broker(**settings) as (broker, peer):

@@ -406,7 +406,7 @@ async def test_what_a_store_that_refuses_means(
             assert broker.core.stats.put_failed == 1
 
 
-async def test_a_send_is_refused_while_the_file_of_topics_can_not_be_written(
+async def test_a_send_is_refused_while_the_file_of_topics_cannot_be_written(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fails = [True]

@@ -142,7 +142,7 @@ async def ratio(directory: Path) -> dict[str, Any]:
         scene.filler.fill(leave=32 * KIB)
         with trio.fail_after(90):
             while store.writable:
-                store.clean_now()  # looks at the disk at once
+                store.retention.clean_now()  # looks at the disk at once
                 await trio.sleep(0.05)
         refused = store.put(message()).status.name
         await store.flush()
@@ -150,7 +150,7 @@ async def ratio(directory: Path) -> dict[str, Any]:
         scene.filler.free()
         with trio.fail_after(90):
             while not store.writable:
-                store.clean_now()
+                store.retention.clean_now()
                 await trio.sleep(0.05)
         again = scene.put(store).ok
     return {"refused": refused, "alive": alive, "again": again, **await scene.end()}

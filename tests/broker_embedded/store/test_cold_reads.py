@@ -43,7 +43,7 @@ async def test_retention_reads_the_queues_in_threads(autojump_clock: MockClock) 
     async with open_store(files, small_files()) as store:
         slow = files.faults.slow(Operation.READ, "consumequeue/*", delay=0.005)
         files.told_used_ratio = 0.95
-        store.clean_now()
+        store.retention.clean_now()
         await trio.sleep(120)
         assert store.min_physical_offset > 0
         assert slow.hits > QUEUES
@@ -65,7 +65,7 @@ async def test_a_queue_that_cannot_be_read_keeps_no_other_from_being_cleaned(
     async with open_store(files, small_files()) as store:
         bad = files.faults.fail(Operation.READ, "consumequeue/T/3/*")
         files.told_used_ratio = 0.95
-        store.clean_now()
+        store.retention.clean_now()
         await trio.sleep(120)
         least = [store.min_offset("T", queue_id) for queue_id in range(QUEUES)]
         assert least[3] == 0

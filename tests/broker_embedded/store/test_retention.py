@@ -175,7 +175,7 @@ async def test_old_files_on_a_disk(tmp_path: Path) -> None:
         index_count = len(list((root / "index").iterdir()))
         for path in logs[:12]:
             os.utime(path, (1_000_000_000, 1_000_000_000))
-        store.clean_now()
+        store.retention.clean_now()
         with trio.fail_after(30):
             while (
                 len(list((root / "commitlog").iterdir())) > len(logs) - 12
@@ -237,13 +237,13 @@ async def test_asked_for(autojump_clock: trio.testing.MockClock) -> None:
     files = MemoryFileSystem(write_through=True)
     async with open_store(files, small_config(delete_when="", **INDEX)) as store:
         fill(store, 60)
-        store.clean_now()
+        store.retention.clean_now()
         await trio.sleep(5)
         count = len(files.file_sizes("commitlog"))
         assert count > 3
         await trio.sleep(80 * 3600)
         assert len(files.file_sizes("commitlog")) == count
-        store.clean_now()
+        store.retention.clean_now()
         await trio.sleep(5)
         assert len(files.file_sizes("commitlog")) == 1
 
@@ -281,7 +281,7 @@ async def test_other_settings_take_effect_at_once(autojump_clock: trio.testing.M
             store.put(message(body=b"x" * 300 + bytes([number])))
         await trio.sleep(7 * 3600)
         assert store.min_physical_offset == 0
-        store.configure_retention(
+        store.retention.configure(
             attrs.evolve(
                 config,
                 file_reserved_time=1,
@@ -294,7 +294,7 @@ async def test_other_settings_take_effect_at_once(autojump_clock: trio.testing.M
 
 
 @pytest.mark.parametrize("place", ["commitlog", "consumequeue/TopicA/0"])
-async def test_a_file_that_can_not_be_removed_stays_and_is_tried_again(
+async def test_a_file_that_cannot_be_removed_stays_and_is_tried_again(
     place: str,
     autojump_clock: trio.testing.MockClock,
     monkeypatch: pytest.MonkeyPatch,
@@ -365,7 +365,7 @@ async def test_a_log_file_that_could_be_removed_after_all_leaves_nothing_behind(
         for path in (tmp_path / "commitlog").iterdir():
             os.utime(path, (1, 1))
         count = store.statistics()["log_files"]
-        service = store._retention
+        service = store.retention
         service._manual_rounds = 2
         await service.check()
         assert refusals == ["commitlog/00000000000000000000"]

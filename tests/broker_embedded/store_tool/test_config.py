@@ -66,7 +66,7 @@ def test_a_member_of_another_form_is_named(name: str, content: Any, words: str, 
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\0" * 100])
-def test_a_file_that_can_not_be_read_is_named_with_its_backup(content: bytes, root: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named_with_its_backup(content: bytes, root: Path) -> None:
     (root / "config" / "topics.json").write_bytes(content)
     (finding,) = verify_directory(root).findings
     assert finding.path == "config/topics.json"

@@ -100,7 +100,7 @@ def test_a_file_of_something_else_is_refused_by_name() -> None:
         manager(TableInMemory({"subscriptionGroupTable": 5}))
 
 
-def test_a_change_that_can_not_be_written_has_not_happened() -> None:
+def test_a_change_that_cannot_be_written_has_not_happened() -> None:
     file = FailingTable()
     groups = manager(file)
     groups.get("kept")

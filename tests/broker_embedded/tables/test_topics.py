@@ -77,7 +77,7 @@ def test_a_send_makes_a_topic_after_its_default_topic(asked: int, queues: int) -
     assert len(told) == 1
 
 
-def test_what_can_not_be_inherited_makes_nothing() -> None:
+def test_what_cannot_be_inherited_makes_nothing() -> None:
     topics = manager()
     assert topics.create_on_send("T", "nowhere", 4) is None
     assert topics.create_on_send("T", "BenchmarkTest", 4) is None
@@ -176,7 +176,7 @@ def test_which_topics_belong_to_the_broker(topic: str, system: bool) -> None:
     assert "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC" in topics.system_names()
 
 
-def test_a_change_that_can_not_be_written_has_not_happened() -> None:
+def test_a_change_that_cannot_be_written_has_not_happened() -> None:
     file = FailingTable()
     topics = manager(file)
     kept = topics.create_retry("kept", 2)
@@ -238,7 +238,7 @@ def test_changes_together_are_all_or_none() -> None:
     assert manager(file).get("old") is None
 
 
-def test_a_version_that_can_not_be_written_counts_all_the_same() -> None:
+def test_a_version_that_cannot_be_written_counts_all_the_same() -> None:
     file = FailingTable()
     topics = manager(file)
     file.fails = True

@@ -18,6 +18,7 @@ from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.command import Command
 from support.broker import connect, heartbeat, open_broker, pull_request, send_request, subscription
+from support.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,6 +37,7 @@ class Disk:
         self.going = threading.Event()
         self.going.set()
         self.broken = False
+        self.asked = 0
         self.writes: list[str] = []
 
 
@@ -44,6 +46,7 @@ def watched_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     disk, replace = Disk(), ConfigFile._replace
 
     def slow(file: ConfigFile, data: bytes) -> None:
+        disk.asked += 1
         disk.going.wait(20)
         if disk.broken:
             raise StoreError("No space left on device")
@@ -109,12 +112,11 @@ async def test_only_what_depends_on_the_file_waits_for_it(
         with watched_disk(monkeypatch) as disk:
             disk.going.clear()
             asked.ask("first", peer, create())
-            await trio.sleep(0.05)
+            await until(lambda: disk.asked)
             asked.ask("second", other, create())
             asked.ask("unconcerned send", other, send_request("old", b"y"))
             asked.ask("unconcerned pull", peer, pull_request("old", 0, group="OldGroup"))
             await asked.wait("unconcerned send", "unconcerned pull")
-            await trio.sleep(0.05)
             assert set(asked.answers) == {"unconcerned send", "unconcerned pull"}
             disk.going.set()
             await asked.wait("first", "second")
@@ -125,7 +127,7 @@ async def test_only_what_depends_on_the_file_waits_for_it(
         nursery.cancel_scope.cancel()
 
 
-async def test_what_can_not_be_written_never_was(
+async def test_what_cannot_be_written_never_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_broker(tmp_path) as (broker, peer), trio.open_nursery() as nursery:
@@ -145,13 +147,15 @@ async def test_what_can_not_be_written_never_was(
             disk.going.clear()
             disk.broken = True
             asked.ask("first", peer, send_request("new", b"x"))
-            await trio.sleep(0.05)
+            await until(lambda: disk.asked)
             asked.ask("same", other, send_request("new", b"y"))
             asked.ask("later", other, send_request("newer", b"z"))
-            await trio.sleep(0.05)
+            asked.ask("unconcerned", other, send_request("old", b"y"))
+            await asked.wait("unconcerned")  # those before it have been served as well
             disk.going.set()
             await asked.wait("first", "same", "later")
-            for answer in asked.answers.values():
+            for name in ("first", "same", "later"):
+                answer = asked.answers[name]
                 assert answer.code == ResponseCode.SYSTEM_ERROR
                 assert "No space left" in (answer.remark or "")
             assert broker.core.topics.get("new") is broker.core.topics.get("newer") is None

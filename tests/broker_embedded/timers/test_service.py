@@ -121,7 +121,7 @@ async def test_timers_of_one_slot_come_in_the_order_in_which_they_were_sent(
         ("TIMER_DELIVER_MS\x011000\x02TIMER_DEL_UNIQKEY\x01K\x02", "timer message illegal"),
     ],
 )
-async def test_what_can_not_wait_is_refused(
+async def test_what_cannot_wait_is_refused(
     properties: str, remark: str, autojump_clock: MockClock
 ) -> None:
     with trio.fail_after(60):

@@ -322,7 +322,7 @@ async def test_the_progress_of_both_queues_moves_on(autojump_clock: MockClock) -
             assert offsets.query("CID_RMQ_SYS_TRANS", TRANSACTION_OP_TOPIC, 0) == 5
 
 
-async def test_a_copy_that_can_not_be_stored_is_tried_in_the_next_round(
+async def test_a_copy_that_cannot_be_stored_is_tried_in_the_next_round(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with trio.fail_after(300):

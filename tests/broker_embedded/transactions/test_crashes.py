@@ -281,7 +281,7 @@ async def test_offsets_ahead_of_a_log_that_a_power_cut_shortened_hide_nothing(
         assert bodies_in(broker, "orders") == [b"one", b"two"]
 
 
-async def test_rollbacks_and_commits_are_refused_when_they_can_not_be_stored(
+async def test_rollbacks_and_commits_are_refused_when_they_cannot_be_stored(
     autojump_clock: MockClock,
 ) -> None:
     files, story = FaultyFileSystem(), Story()

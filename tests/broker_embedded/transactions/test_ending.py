@@ -176,7 +176,7 @@ async def test_an_end_that_does_not_fit_is_refused(
             assert bodies_in(broker, "orders") == []
 
 
-async def test_an_ordinary_message_can_not_be_committed(autojump_clock: MockClock) -> None:
+async def test_an_ordinary_message_cannot_be_committed(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with open_broker() as (_broker, peer):
             answer = await peer.ask(send_request("orders", b"x", properties="PGROUP\x01PG\x02"))
@@ -310,7 +310,7 @@ async def test_a_commit_into_a_full_store_leaves_the_transaction_open(
             assert len(broker.parts.transactions.table) == 1
 
 
-async def test_what_can_not_be_resumed_is_refused(autojump_clock: MockClock) -> None:
+async def test_what_cannot_be_resumed_is_refused(autojump_clock: MockClock) -> None:
     with trio.fail_after(60):
         async with open_broker() as (_broker, peer):
             ordinary = await peer.ask(send_request("orders", b"x"))

@@ -227,7 +227,7 @@ async def test_a_chosen_queue_can_be_sought_before_its_broker_answers(
             queries.restore()
 
 
-async def test_shared_queues_can_not_be_assigned(autojump_clock: MockClock) -> None:
+async def test_shared_queues_cannot_be_assigned(autojump_clock: MockClock) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders")
         async with LitePullConsumer(

@@ -47,7 +47,7 @@ async def send_broken(sender: Sender, topic: str) -> None:
 
 
 @pytest.mark.parametrize("why", ["corrupt", "codec missing"])
-async def test_a_message_that_can_not_be_decoded(
+async def test_a_message_that_cannot_be_decoded(
     autojump_clock: MockClock,
     collector: Collector,
     caplog: pytest.LogCaptureFixture,

@@ -236,7 +236,7 @@ async def test_damage_of_both_files_is_an_error_that_names_them(tmp_path: Path) 
     offsets.release()
 
 
-async def test_a_file_that_can_not_be_written_is_told_once_and_written_later(
+async def test_a_file_that_cannot_be_written_is_told_once_and_written_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     offsets = LocalOffsets(tmp_path, "me", "screens")

@@ -130,7 +130,7 @@ async def test_a_topic_may_be_given_up_while_its_queues_are_taken(
             await until(lambda: collector.bodies == ["x"])
 
 
-async def test_what_can_not_be_subscribed_changes_nothing(autojump_clock: MockClock) -> None:
+async def test_what_cannot_be_subscribed_changes_nothing(autojump_clock: MockClock) -> None:
     async with (
         EmbeddedBroker(enable_property_filter=False) as broker,
         open_sender(broker) as sender,

@@ -152,7 +152,7 @@ async def test_without_a_limit_a_message_of_poison_blocks_its_queue_for_hours(
     assert len(listener.attempts["poison"]) > 700
 
 
-async def test_a_dead_letter_that_can_not_be_stored_keeps_its_place(
+async def test_a_dead_letter_that_cannot_be_stored_keeps_its_place(
     autojump_clock: MockClock,
 ) -> None:
     listener = Ordered(fail={"poison": 1000})
@@ -355,7 +355,7 @@ async def test_a_queue_that_goes_to_another_member_waits_for_its_listener(
 
 
 @pytest.mark.real_time
-async def test_a_listener_in_a_thread_keeps_the_lock_when_it_can_not_be_stopped() -> None:
+async def test_a_listener_in_a_thread_keeps_the_lock_when_it_cannot_be_stopped() -> None:
     release = threading.Event()
     started = threading.Event()
 

@@ -180,7 +180,7 @@ async def test_what_waited_beyond_its_invisible_time_is_left_to_others(
     assert all(good)
 
 
-async def test_a_failure_that_can_not_be_told_while_its_place_goes_is_no_acknowledgement(
+async def test_a_failure_that_cannot_be_told_while_its_place_goes_is_no_acknowledgement(
     autojump_clock: MockClock,
 ) -> None:
     seen: list[bytes] = []
@@ -318,7 +318,7 @@ async def test_the_lag_of_what_is_popped_is_what_the_broker_had_left(
             assert consumer.statistics().lag == 24
 
 
-async def test_a_place_that_can_not_be_popped_is_the_reason(autojump_clock: MockClock) -> None:
+async def test_a_place_that_cannot_be_popped_is_the_reason(autojump_clock: MockClock) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await prepare(sender)
         await mode(sender, MessageRequestMode.POP)

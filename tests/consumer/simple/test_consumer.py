@@ -128,7 +128,7 @@ async def test_used_and_expired_receipts_are_refused_before_anything_is_sent(
             assert replaced.receipt.is_good
 
 
-async def test_another_groups_consumer_can_not_acknowledge(autojump_clock: MockClock) -> None:
+async def test_another_groups_consumer_cannot_acknowledge(autojump_clock: MockClock) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await send_all(sender, 2)
         async with consumer_of(broker) as billing, consumer_of(broker, "shipping") as shipping:

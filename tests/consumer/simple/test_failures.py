@@ -69,7 +69,7 @@ async def test_the_ladder_ends_in_the_dead_letter_topic(autojump_clock: MockCloc
             assert dead.properties["ORIGIN_MESSAGE_ID"]
 
 
-async def test_a_message_that_can_not_be_buried_is_not_lost(autojump_clock: MockClock) -> None:
+async def test_a_message_that_cannot_be_buried_is_not_lost(autojump_clock: MockClock) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await send_all(sender, 1)
         burials = intercept(broker, RequestCode.CONSUMER_SEND_MSG_BACK, by=refused())
@@ -197,7 +197,7 @@ async def test_a_block_that_fails_in_order_or_has_chosen_the_time_keeps_it(
                 assert least <= trio.current_time() - began < least + 10
 
 
-async def test_a_failure_that_can_not_be_told_is_still_the_programs_own(
+async def test_a_failure_that_cannot_be_told_is_still_the_programs_own(
     autojump_clock: MockClock,
 ) -> None:
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:

@@ -196,7 +196,7 @@ def test_strict_json_has_quoted_integers(json_mode: str) -> None:
 
 
 @pytest.mark.parametrize("value", [{"a": object()}, {b"k": 3}, {None: 1}])
-def test_what_json_can_not_hold_is_refused(value: object) -> None:
+def test_what_json_cannot_hold_is_refused(value: object) -> None:
     with pytest.raises((TypeError, ValueError)):
         encode_json(value, object_keys=True)
     with pytest.raises((TypeError, ValueError)):

@@ -234,7 +234,7 @@ def test_the_largest_body() -> None:
         ("x", "no JSON"),
     ],
 )
-def test_queues_that_can_not_be_assigned(text: str, says: str) -> None:
+def test_queues_that_cannot_be_assigned(text: str, says: str) -> None:
     with pytest.raises(OptionError, match=says):
         parse(NS | {"assign": text}, Use.BATCH)
 

@@ -38,7 +38,7 @@ def test_a_drive_is_asked_to_empty_its_cache_where_that_can_be_asked() -> None:
     assert calls == [(3, 51)]
 
 
-def test_a_file_system_that_can_not_do_that_gets_an_ordinary_sync() -> None:
+def test_a_file_system_that_cannot_do_that_gets_an_ordinary_sync() -> None:
     calls: list[int] = []
 
     def refuse(_fd: int, _what: int) -> None:

@@ -323,7 +323,7 @@ async def test_the_index_of_batches_is_that_of_single_messages(
     assert indexes[0] == indexes[1] == indexes[2]
 
 
-async def test_a_batch_is_indexed_once_when_the_next_file_can_not_be_made_at_first(
+async def test_a_batch_is_indexed_once_when_the_next_file_cannot_be_made_at_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     files = MemoryFileSystem(write_through=True)

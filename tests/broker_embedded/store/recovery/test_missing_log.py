@@ -71,6 +71,7 @@ async def test_a_start_without_the_log_refuses_and_destroys_nothing(
 async def test_a_store_that_never_had_a_message_needs_no_log(tmp_path: Path) -> None:
     for _ in range(3):
         async with open_store(OsFileSystem(tmp_path)) as store:
+            assert store.started_clean
             store.files.write("config/topics.json", b"{}")
             await store.flush()
 
