@@ -246,6 +246,8 @@ class RemotingServer:
 
         What `serve` accepts goes on until it is cancelled.
         """
+        if not self.channels:
+            return
         async with bounded_cleanup(STOP_TIMEOUT), trio.open_nursery() as nursery:
             for channel in list(self.channels.values()):
                 nursery.start_soon(channel.aclose)

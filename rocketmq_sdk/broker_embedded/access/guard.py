@@ -47,7 +47,7 @@ _AT_ONCE: Final = 32 * 1024
 """Bytes of a body that is looked into on the loop."""
 
 
-class Caller(NamedTuple):
+class Requester(NamedTuple):
     """Who asks; `name` is None for somebody unknown whose request is let through."""
 
     name: str | None
@@ -72,7 +72,7 @@ class Accounts(Protocol):
         """Grows with each change of what is decided."""
         ...
 
-    def identify(self, command: Command, source: str) -> Caller:
+    def identify(self, command: Command, source: str) -> Requester:
         """Who signed a request. Raises `Refused`."""
         ...
 
@@ -80,7 +80,7 @@ class Accounts(Protocol):
         """Whether a request needs no permission."""
         ...
 
-    def refusal(self, caller: Caller, need: Need, source: str, code: int) -> str | None:
+    def refusal(self, caller: Requester, need: Need, source: str, code: int) -> str | None:
         """Why a caller has no permission, or None when there is one."""
         ...
 
@@ -224,7 +224,7 @@ class Guard:
         return session
 
     def _remembered(
-        self, command: Command, caller: Caller, session: _Session, rule: Rule
+        self, command: Command, caller: Requester, session: _Session, rule: Rule
     ) -> str | None:
         """Why a caller has no permission, decided once for what the rule depends on."""
         generation = self._accounts.generation
@@ -240,7 +240,7 @@ class Guard:
         return refusal
 
     def _by_body(
-        self, channel: Channel, command: Command, caller: Caller, session: _Session, rule: Rule
+        self, channel: Channel, command: Command, caller: Requester, session: _Session, rule: Rule
     ) -> Command | Continuation | None:
         size = len(command.body)
         if size > self._body_limits.get(command.code, WHOLE_FRAME):
@@ -251,7 +251,7 @@ class Guard:
         return self._looked_into(channel, command, caller, session, rule)
 
     def _looked_into(
-        self, channel: Channel, command: Command, caller: Caller, session: _Session, rule: Rule
+        self, channel: Channel, command: Command, caller: Requester, session: _Session, rule: Rule
     ) -> Command | Continuation | None:
         try:
             needs = tuple(rule.find(command))
@@ -262,7 +262,7 @@ class Guard:
         )
 
     async def _later(
-        self, channel: Channel, command: Command, caller: Caller, session: _Session, rule: Rule
+        self, channel: Channel, command: Command, caller: Requester, session: _Session, rule: Rule
     ) -> Command | None:
         try:
             needs = await trio.to_thread.run_sync(lambda: tuple(rule.find(command)))
@@ -272,7 +272,9 @@ class Guard:
         answer = self._decided(channel, command, caller, refusal)
         return answer if answer is None or isinstance(answer, Command) else await answer()
 
-    def _refusal(self, caller: Caller, needs: Iterable[Need], source: str, code: int) -> str | None:
+    def _refusal(
+        self, caller: Requester, needs: Iterable[Need], source: str, code: int
+    ) -> str | None:
         """Why one of the needs is not met, or None."""
         for need in needs:
             if not need.name and need.kind is ResourceType.CLUSTER:
@@ -283,7 +285,7 @@ class Guard:
         return None
 
     def _decided(
-        self, channel: Channel, command: Command, caller: Caller, refusal: str | None
+        self, channel: Channel, command: Command, caller: Requester, refusal: str | None
     ) -> Command | Continuation | None:
         if refusal is not None:
             return self._refuse(channel, command, DENIED, refusal, caller.name)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.broker_embedded.access.policies import (
     Acl,
     Decision,
-    Entry,
     Pattern,
+    PolicyEntry,
     PolicyType,
     Resource,
 )
@@ -50,8 +50,8 @@ def _entries(
     kind: ResourceType,
     permissions: Iterable[tuple[str, Action]],
     pattern: Pattern = Pattern.LITERAL,
-) -> dict[Resource, Entry]:
-    found: dict[Resource, Entry] = {}
+) -> dict[Resource, PolicyEntry]:
+    found: dict[Resource, PolicyEntry] = {}
     for name, permission in permissions:
         resource = Resource(kind, name, pattern)
         actions = tuple(
@@ -60,5 +60,5 @@ def _entries(
             if action & permission and action.name
         )
         decision = Decision.ALLOW if actions else Decision.DENY
-        found[resource] = Entry(resource, actions or _DENIED, (), decision)
+        found[resource] = PolicyEntry(resource, actions or _DENIED, (), decision)
     return found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.broker_embedded.access.guard import Caller, Refused
+from rocketmq_sdk.broker_embedded.access.guard import Refused, Requester
 from rocketmq_sdk.broker_embedded.access.plain_acl import (
     PlainAcl,
     Stamp,
@@ -104,14 +104,14 @@ class PlainAccounts:
         """No request is."""
         return False
 
-    def identify(self, command: Command, source: str) -> Caller:
+    def identify(self, command: Command, source: str) -> Requester:
         """Who signed a request, or comes from an address of a white list.
 
         Raises `Refused`.
         """
         acl = self._acl
         if self._is_listed(None, acl.white, source):
-            return Caller(None, unlimited=True)
+            return Requester(None, unlimited=True)
         key = command.ext_fields.get(ACCESS_KEY)
         if key is None:
             raise Refused(f"{_JAVA}No accessKey is configured")
@@ -119,10 +119,10 @@ class PlainAccounts:
         if account is None:
             raise Refused(f"{_JAVA}No acl config for {key}")
         if self._is_listed(key, (account.white,), source):
-            return Caller(key, unlimited=True)
+            return Requester(key, unlimited=True)
         if not verify_request(command, account.secret_key):
             raise Refused(f"{_JAVA}Check signature failed for accessKey={key}")
-        return Caller(key, account.is_admin)
+        return Requester(key, account.is_admin)
 
     def _is_listed(self, key: str | None, white: Iterable[Matcher], source: str) -> bool:
         listed = self._listed.get((key, source))
@@ -134,7 +134,7 @@ class PlainAccounts:
 
     def refusal(
         self,
-        caller: Caller,
+        caller: Requester,
         need: Need,
         source: str,  # noqa: ARG002
         code: int,

@@ -89,7 +89,7 @@ class Resource(NamedTuple):
 
 
 @attrs.frozen
-class Entry:
+class PolicyEntry:
     """One entry of a policy; an empty `sources` stands for everywhere."""
 
     resource: Resource
@@ -135,7 +135,7 @@ class Acl:
     """All policies of a subject: entries by policy type and resource."""
 
     subject: str
-    policies: dict[PolicyType, dict[Resource, Entry]]
+    policies: dict[PolicyType, dict[Resource, PolicyEntry]]
 
     @classmethod
     def from_info(cls, subject: str, info: AclInfo) -> Self:
@@ -143,7 +143,7 @@ class Acl:
 
         Raises `ConfigurationError` with Apache's text for what is not acceptable.
         """
-        policies: dict[PolicyType, dict[Resource, Entry]] = {}
+        policies: dict[PolicyType, dict[Resource, PolicyEntry]] = {}
         listed = [policy for policy in info.policies if policy.entries]
         if not listed:
             raise ConfigurationError("The policies is empty.")
@@ -202,11 +202,11 @@ def policy_type_of(text: str | None) -> PolicyType:
     return next((one for one in PolicyType if one.value.lower() == wanted), PolicyType.CUSTOM)
 
 
-def _shown(entry: Entry, containing: str | None) -> bool:
+def _shown(entry: PolicyEntry, containing: str | None) -> bool:
     return not containing or containing in str(entry.resource)
 
 
-def _entry(info: PolicyEntryInfo) -> Entry:
+def _entry(info: PolicyEntryInfo) -> PolicyEntry:
     resource = Resource.parse(info.resource)
     if resource is None:
         raise ConfigurationError("The resource is null.")
@@ -226,7 +226,7 @@ def _entry(info: PolicyEntryInfo) -> Entry:
     )
     if decision is None:
         raise ConfigurationError("The decision is null or illegal.")
-    return Entry(resource, tuple(map(_spelled, names)), sources, decision)
+    return PolicyEntry(resource, tuple(map(_spelled, names)), sources, decision)
 
 
 def _spelled(name: str) -> str:

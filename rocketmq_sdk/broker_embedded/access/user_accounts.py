@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.access.guard import Caller, Refused
+from rocketmq_sdk.broker_embedded.access.guard import Refused, Requester
 from rocketmq_sdk.broker_embedded.access.policies import Decision
 from rocketmq_sdk.broker_embedded.access.users import SUBJECT_PREFIX, UserStatus
 from rocketmq_sdk.codes import ResponseCode
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.needs import Need
     from rocketmq_sdk.protocol.command import Command
 
-_NOBODY: Final = Caller(None, unlimited=False)
+_NOBODY: Final = Requester(None, unlimited=False)
 
 
 class UserAccounts:
@@ -51,7 +51,7 @@ class UserAccounts:
         """Whether it is in the white list of authorization."""
         return code in self._exempt
 
-    def identify(self, command: Command, source: str) -> Caller:  # noqa: ARG002 - the interface
+    def identify(self, command: Command, source: str) -> Requester:  # noqa: ARG002 - the interface
         """Who signed a request. Raises `Refused`.
 
         A request in the white list of authentication may come from anybody; only its
@@ -61,7 +61,7 @@ class UserAccounts:
         user = self._table.users.get(name) if name else None
         if user is not None and user.user_status is UserStatus.ENABLE:
             if verify_request(command, user.password):
-                return Caller(user.username, user.is_super)
+                return Requester(user.username, user.is_super)
             problem = "check signature failed."
         elif user is not None:
             problem = f"User:{name} is disabled."
@@ -73,7 +73,7 @@ class UserAccounts:
 
     def refusal(
         self,
-        caller: Caller,
+        caller: Requester,
         need: Need,
         source: str,
         code: int,  # noqa: ARG002

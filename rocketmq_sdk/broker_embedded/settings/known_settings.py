@@ -194,7 +194,7 @@ A file may hold them: they are kept, shown, and told as warnings.
 """
 
 
-class Refusal(NamedTuple):
+class RefusedSetting(NamedTuple):
     """When a setting is refused, and why; the text goes on after `name=value`.
 
     `applies` gets the text of the setting, and the texts of all that came with it.
@@ -254,59 +254,59 @@ def _not_empty_object(text: str, _all: Mapping[str, str]) -> bool:
     return text.strip() not in ("{}", "")
 
 
-REFUSALS: Final[dict[str, Refusal]] = {
-    "storeType": Refusal(_not_default_store, _ROCKSDB),
-    "configManagerVersion": Refusal(_not_json, _ROCKSDB),
-    "indexRocksDBEnable": Refusal(_true, _ROCKSDB),
-    "timerRocksDBEnable": Refusal(_true, _ROCKSDB),
-    "transRocksDBEnable": Refusal(_true, _ROCKSDB),
-    "rocksdbCQDoubleWriteEnable": Refusal(_true, _ROCKSDB),
-    "enableControllerMode": Refusal(_true, _CONTROLLER),
-    "enableDLegerCommitLog": Refusal(_true, _CONTROLLER),
-    "enableSlaveActingMaster": Refusal(_true, _ACTING),
-    "enableRemoteEscape": Refusal(_true, _ACTING),
-    "popConsumerKVServiceEnable": Refusal(_true, _ROCKSDB),
-    "popConsumerKVServiceInit": Refusal(_true, _ROCKSDB),
-    "lockInStrictMode": Refusal(
+REFUSALS: Final[dict[str, RefusedSetting]] = {
+    "storeType": RefusedSetting(_not_default_store, _ROCKSDB),
+    "configManagerVersion": RefusedSetting(_not_json, _ROCKSDB),
+    "indexRocksDBEnable": RefusedSetting(_true, _ROCKSDB),
+    "timerRocksDBEnable": RefusedSetting(_true, _ROCKSDB),
+    "transRocksDBEnable": RefusedSetting(_true, _ROCKSDB),
+    "rocksdbCQDoubleWriteEnable": RefusedSetting(_true, _ROCKSDB),
+    "enableControllerMode": RefusedSetting(_true, _CONTROLLER),
+    "enableDLegerCommitLog": RefusedSetting(_true, _CONTROLLER),
+    "enableSlaveActingMaster": RefusedSetting(_true, _ACTING),
+    "enableRemoteEscape": RefusedSetting(_true, _ACTING),
+    "popConsumerKVServiceEnable": RefusedSetting(_true, _ROCKSDB),
+    "popConsumerKVServiceInit": RefusedSetting(_true, _ROCKSDB),
+    "lockInStrictMode": RefusedSetting(
         _true, "asks for locks of queues that replicas agree on; a master alone gives them here"
     ),
-    "disableConsumeIfConsumerReadSlowly": Refusal(
+    "disableConsumeIfConsumerReadSlowly": RefusedSetting(
         _true, "asks to shut out slow groups, which this broker does not do: leave it out"
     ),
-    "enablePopMessageThreshold": Refusal(
+    "enablePopMessageThreshold": RefusedSetting(
         _true, "asks for a limit of messages in flight, which this broker does not keep"
     ),
-    "duplicationEnable": Refusal(
+    "duplicationEnable": RefusedSetting(
         _true, "asks for a log that another process writes; use brokerRole=SLAVE instead"
     ),
-    "timerInterceptDelayLevel": Refusal(
+    "timerInterceptDelayLevel": RefusedSetting(
         _true, "asks that timers take over delay levels, which keep queues of their own here"
     ),
-    "appendTopicForTimerDeleteKey": Refusal(
+    "appendTopicForTimerDeleteKey": RefusedSetting(
         _true, "asks for another form of the keys that recall timers; leave it out"
     ),
-    "useStaticSubscription": Refusal(
+    "useStaticSubscription": RefusedSetting(
         _true, "asks for subscriptions of administrators; consumers bring theirs here"
     ),
-    "haFlowControlEnable": Refusal(
+    "haFlowControlEnable": RefusedSetting(
         _true, "asks to limit how fast slaves are served, which this broker does not do"
     ),
-    "messageStorePlugIn": Refusal(_anything, "asks for a store in Java; leave it out"),
-    "readOnlyCommitLogStorePaths": Refusal(_anything, _SEVERAL_PATHS),
-    "metricsExporterType": Refusal(_not_disabled, _EXPORT),
-    "socksProxyConfig": Refusal(
+    "messageStorePlugIn": RefusedSetting(_anything, "asks for a store in Java; leave it out"),
+    "readOnlyCommitLogStorePaths": RefusedSetting(_anything, _SEVERAL_PATHS),
+    "metricsExporterType": RefusedSetting(_not_disabled, _EXPORT),
+    "socksProxyConfig": RefusedSetting(
         _not_empty_object, "asks for a proxy in calls to others; leave it out"
     ),
-    "tls.test.mode.enable": Refusal(
+    "tls.test.mode.enable": RefusedSetting(
         _true,
         "asks for a certificate that is made up; make one, and name it in tls.server.certPath",
     ),
-    "fetchNamesrvAddrByAddressServer": Refusal(_true, _LOOK_UP),
-    "fetchNameSrvAddrByDnsLookup": Refusal(_true, _LOOK_UP),
-    "enableLmq": Refusal(_true, _LIGHT_QUEUES),
-    "enableLmqQuota": Refusal(_true, _LIGHT_QUEUES),
-    "enableMultiDispatch": Refusal(_true, _LIGHT_QUEUES),
-    "isBrokerContainer": Refusal(_true, _CONTAINER),
-    "isInBrokerContainer": Refusal(_true, _CONTAINER),
-    "brokerConfigPaths": Refusal(_anything, _CONTAINER),
+    "fetchNamesrvAddrByAddressServer": RefusedSetting(_true, _LOOK_UP),
+    "fetchNameSrvAddrByDnsLookup": RefusedSetting(_true, _LOOK_UP),
+    "enableLmq": RefusedSetting(_true, _LIGHT_QUEUES),
+    "enableLmqQuota": RefusedSetting(_true, _LIGHT_QUEUES),
+    "enableMultiDispatch": RefusedSetting(_true, _LIGHT_QUEUES),
+    "isBrokerContainer": RefusedSetting(_true, _CONTAINER),
+    "isInBrokerContainer": RefusedSetting(_true, _CONTAINER),
+    "brokerConfigPaths": RefusedSetting(_anything, _CONTAINER),
 }

@@ -58,7 +58,7 @@ class Removable(Protocol):
         ...
 
 
-class Decision(NamedTuple):
+class RetentionDecision(NamedTuple):
     """The result of one check."""
 
     removals: int
@@ -107,7 +107,7 @@ class RetentionPolicy:
 
     def decide(
         self, now_ms: int, used_ratio: float, written_ms: Sequence[int], *, manual: bool = False
-    ) -> Decision:
+    ) -> RetentionDecision:
         """Decide what to delete and whether messages are refused.
 
         `written_ms` has the time of the last write of each file but the last, oldest
@@ -125,7 +125,7 @@ class RetentionPolicy:
                 if not at_once and not self.is_old(now_ms, written):
                     break
                 count += 1
-        return Decision(count, full)
+        return RetentionDecision(count, full)
 
     def is_old(self, now_ms: int, written_ms: int) -> bool:
         """Whether a file with this last write may be deleted for its age."""

@@ -17,7 +17,7 @@ from rocketmq_sdk.names import java_hash
 if TYPE_CHECKING:
     from array import array
 
-    from rocketmq_sdk.broker_embedded.store_tool.log import LogRecord, RecordReader
+    from rocketmq_sdk.broker_embedded.store_tool.log import LogRecord, LogRecordReader
     from rocketmq_sdk.broker_embedded.store_tool.report import StoreReader, StoreReport
 
 DIRECTORY: Final = "index"
@@ -56,7 +56,7 @@ class IndexWalk:
         self,
         reader: StoreReader,
         report: StoreReport,
-        log: RecordReader,
+        log: LogRecordReader,
         keyed: array[int],
         end: int | None = None,
     ) -> None:

@@ -172,7 +172,7 @@ def _check_property_crc(data: bytes, properties: bytes, size: int) -> None:
             )
 
 
-class RecordReader:
+class LogRecordReader:
     """Single records of a log, read in chunks.
 
     The last chunk is kept, as most callers follow the order of the log.

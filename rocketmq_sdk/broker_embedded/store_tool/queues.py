@@ -10,7 +10,7 @@ from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BATCH_
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import DIRECTORY
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import MULTI_DISPATCH_PREFIX
 from rocketmq_sdk.broker_embedded.store.queues.unit_chain import PRE_BLANK_SIZE
-from rocketmq_sdk.broker_embedded.store_tool.log import QueueUnits, RecordReader
+from rocketmq_sdk.broker_embedded.store_tool.log import LogRecordReader, QueueUnits
 from rocketmq_sdk.broker_embedded.store_tool.report import (
     StoreReader,
     StoreReport,
@@ -33,7 +33,7 @@ class QueueWalk:
         self,
         reader: StoreReader,
         report: StoreReport,
-        log: RecordReader,
+        log: LogRecordReader,
         wanted: dict[tuple[str, int], QueueUnits],
         known_topics: set[str] | None,
     ) -> None:

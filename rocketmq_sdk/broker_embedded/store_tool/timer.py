@@ -35,7 +35,7 @@ from rocketmq_sdk.model.properties import REAL_TOPIC, property_in_text
 from rocketmq_sdk.names import TIMER_TOPIC, java_hash
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.store_tool.log import RecordReader
+    from rocketmq_sdk.broker_embedded.store_tool.log import LogRecordReader
 
 _CHUNK: Final = 1 << 20
 _PAGE: Final = 4096
@@ -50,7 +50,7 @@ class TimerWalk:
     In a running broker only what its checkpoint covers counts.
     """
 
-    def __init__(self, reader: StoreReader, report: StoreReport, log: RecordReader) -> None:
+    def __init__(self, reader: StoreReader, report: StoreReport, log: LogRecordReader) -> None:
         self._reader = reader
         self._report = report
         self._log = log

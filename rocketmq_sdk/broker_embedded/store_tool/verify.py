@@ -23,7 +23,7 @@ from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import PATH as CLEAN
 from rocketmq_sdk.broker_embedded.store_tool.batches import BatchWalk, batch_unit_of
 from rocketmq_sdk.broker_embedded.store_tool.config import check_config
 from rocketmq_sdk.broker_embedded.store_tool.index import IndexWalk
-from rocketmq_sdk.broker_embedded.store_tool.log import LogRecord, LogWalk, RecordReader
+from rocketmq_sdk.broker_embedded.store_tool.log import LogRecord, LogRecordReader, LogWalk
 from rocketmq_sdk.broker_embedded.store_tool.queues import QueueWalk
 from rocketmq_sdk.broker_embedded.store_tool.report import (
     DirectoryReader,
@@ -129,7 +129,7 @@ def verify(
     walk = LogWalk(reader, report, chain, _deleted_topics(reader), known_batches, on_record)
     walk.run(advance)
     _check_checkpoint(reader, report)
-    log = RecordReader(reader, chain, report.log_file_size)
+    log = LogRecordReader(reader, chain, report.log_file_size)
     QueueWalk(reader, report, log, walk.queues, _known_topics(reader)).run()
     wanted = {
         key: {record.position: batch_unit_of(record) for record in records}

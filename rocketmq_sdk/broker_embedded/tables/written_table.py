@@ -216,9 +216,12 @@ class WrittenTable(ABC, Generic[Value]):
 
     async def save(self) -> None:
         """Write what is not written yet; what cannot be written is undone."""
+        file = self._file
+        if not isinstance(file, DiskFile):
+            return
         async with self._lock:
-            write, file = self._next, self._file
-            if write is None or not isinstance(file, DiskFile):
+            write = self._next
+            if write is None:
                 return
             self._next, self._under_way = None, write
             told = self._begin_write()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from broker_embedded.timers.test_apache_timers import NAMES, records_of, with_timer_files
-from rocketmq_sdk.broker_embedded.store_tool.log import RecordReader
+from rocketmq_sdk.broker_embedded.store_tool.log import LogRecordReader
 from rocketmq_sdk.broker_embedded.store_tool.report import (
     DirectoryReader,
     Finding,
@@ -44,7 +44,7 @@ def look(directory: Path, *, running: bool = False) -> list[Finding]:
     TimerWalk(
         reader,
         report,
-        RecordReader(reader, chain_of(reader, "commitlog", LOG_FILE, report), LOG_FILE),
+        LogRecordReader(reader, chain_of(reader, "commitlog", LOG_FILE, report), LOG_FILE),
     ).run()
     return report.findings
 
