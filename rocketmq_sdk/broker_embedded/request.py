@@ -215,7 +215,11 @@ def memory_of(body: bytes) -> int:
 
 def handler_of(row: Request, answers: Answers, decoding: _Decoding) -> Handler:
     """The handler of a row: admits and decodes what the row names, then serves."""
-    return _raw(row, answers) if row.raw else _Decoded(row, answers, decoding).serve
+    if row.raw:
+        return _raw(row, answers)
+    decoded = _Decoded(row, answers, decoding)
+    reads = row.body is not None or row.read_body is not None
+    return decoded.with_body if reads else decoded.without_body
 
 
 def _raw(row: Request, answers: Answers) -> Handler:
@@ -253,22 +257,38 @@ def _raw(row: Request, answers: Answers) -> Handler:
 class _Decoded:
     """Decodes what a row names and serves it; a broker has about a hundred of them."""
 
-    __slots__ = ("_answers", "_decoding", "_row")
+    __slots__ = ("_answers", "_call", "_connection", "_decoding", "_header", "_most", "_row")
 
     def __init__(self, row: Request, answers: Answers, decoding: _Decoding) -> None:
         self._row = row
+        self._call = row.serve
+        self._header = row.header
+        self._most = row.body_limit
+        self._connection = row.connection
         self._answers = answers
         self._decoding = decoding
 
-    def serve(self, channel: Channel, command: Command) -> Answer:
-        """The handler."""
-        row = self._row
-        size = len(command.body)
-        if size > row.body_limit:
-            check_body_size(command, row.body_limit)
-        inflated = row.unpacked(command) if row.unpacked is not None else 0
-        if (size > AT_ONCE or inflated) and (row.body is not None or row.read_body is not None):
-            return lambda: self._serve_later(channel, command, inflated)
+    def without_body(self, channel: Channel, command: Command) -> Answer:
+        """The handler of a row that reads no body."""
+        if len(command.body) > self._most:
+            check_body_size(command, self._most)
+        answers, header, call = self._answers, self._header, self._call
+        if header is None:
+            answer = call(channel, command) if self._connection else call()
+        else:
+            decoded = header.from_ext(command.ext_fields)
+            check_part(decoded)
+            answer = call(channel, command, decoded) if self._connection else call(decoded)
+        return answers.hold(answer) if answers.touched else answer
+
+    def with_body(self, channel: Channel, command: Command) -> Answer:
+        """The handler of a row that reads the body, in a thread where it is large."""
+        size, unpacked = len(command.body), self._row.unpacked
+        if size > self._most:
+            check_body_size(command, self._most)
+        inflated = 0 if unpacked is None else unpacked(command)
+        if size > AT_ONCE or inflated:
+            return lambda: self._later(channel, command, inflated)
         return self._serve(channel, command, self._arguments(command))
 
     def _arguments(self, command: Command) -> list[object]:
@@ -278,20 +298,17 @@ class _Decoded:
             check_part(decoded[0])
         if row.read_body is not None:
             decoded.append(row.read_body(command, *decoded))
-            check_part(decoded[-1])
         elif row.body is not None:
             decoded.append(row.body.decode(command.body, tolerated=_TOLERATED))
-            check_part(decoded[-1])
+        check_part(decoded[-1])
         return decoded
 
     def _serve(self, channel: Channel, command: Command, decoded: list[object]) -> Answer:
-        row, answers = self._row, self._answers
-        answer = row.serve(channel, command, *decoded) if row.connection else row.serve(*decoded)
+        answers, call = self._answers, self._call
+        answer = call(channel, command, *decoded) if self._connection else call(*decoded)
         return answers.hold(answer) if answers.touched else answer
 
-    async def _serve_later(
-        self, channel: Channel, command: Command, inflated: int
-    ) -> Command | None:
+    async def _later(self, channel: Channel, command: Command, inflated: int) -> Command | None:
         decoded = await self._decoding.in_thread(self._arguments, command, inflated)
         answer = self._serve(channel, command, decoded)
         return answer if answer is None or isinstance(answer, Command) else await answer()

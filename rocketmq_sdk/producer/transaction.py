@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Final, Unpack
 import attrs
 import trio
 
+from rocketmq_sdk.client.api.transactions import answer_check, end_transaction
 from rocketmq_sdk.client.arguments import checked
-from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import (
     ConfigurationError,
     ProtocolError,
@@ -409,8 +410,8 @@ class TransactionProducer(Producer):
         half = transaction.half
         broker = half.queue.broker_name
         try:
-            command = self._end_command(transaction, outcome)
-            response = await self.client.call_broker(broker, command, seconds)
+            header = self._end_header(transaction, outcome)
+            response = await end_transaction(self.client, broker, header, seconds)
         except RocketMQError as error:
             name = transaction.state.name
             logger.warning(
@@ -457,9 +458,9 @@ class TransactionProducer(Producer):
                 "%s: the %s was refused: %s", transaction.message_id, transaction.state.name, error
             )
 
-    def _end_command(self, transaction: Transaction, outcome: int) -> Command:
+    def _end_header(self, transaction: Transaction, outcome: int) -> EndTransactionRequestHeader:
         half = transaction.half
-        header = EndTransactionRequestHeader(
+        return EndTransactionRequestHeader(
             topic=self.client.namespace.wrap(transaction.message.topic),
             producer_group=self._group,
             bname=half.queue.broker_name,
@@ -469,7 +470,6 @@ class TransactionProducer(Producer):
             msg_id=half.message_id,
             transaction_id=transaction.transaction_id,
         )
-        return Command.request(RequestCode.END_TRANSACTION, header)
 
     # --- checks
 
@@ -544,10 +544,9 @@ class TransactionProducer(Producer):
             msg_id=header.msg_id or message.message_id,
             transaction_id=header.transaction_id,
         )
-        command = Command.request(RequestCode.END_TRANSACTION, end, oneway=True)
-        command.encoding = self.client.config.header_encoding
+        client = self.client
         try:
-            self.client.remoting.send_oneway_on(check.channel, command)
+            answer_check(client.remoting, check.channel, end, client.config.header_encoding)
         except RocketMQError as error:
             logger.warning(
                 "the outcome of %s could not be told: %s; the broker will ask again",

@@ -116,7 +116,7 @@ def test_a_cancelled_send_is_given_up() -> None:
 
 def test_a_task_group_cancels_the_blocks_of_its_tasks() -> None:
     async def main() -> None:
-        ended = []
+        begun, ended = list[str](), list[str]()
 
         async with EmbeddedBroker() as broker:
 
@@ -128,12 +128,14 @@ def test_a_task_group_cancels_the_blocks_of_its_tasks() -> None:
                         subscriptions={"orders": "*"},
                         listener=_nothing,
                     ):
+                        begun.append(group)
                         await asyncio.sleep(60)
                 finally:
                     ended.append(group)
 
             async def fail() -> None:
-                await asyncio.sleep(0.05)
+                while len(begun) < 2:
+                    await asyncio.sleep(0.001)
                 raise ValueError("one of them")
 
             with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012
