@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,12 @@ from rocketmq_sdk.broker_embedded.pop import order_info
 from rocketmq_sdk.broker_embedded.pop.buffer import PopBuffer
 from rocketmq_sdk.broker_embedded.pop.order_info import OrderInfoManager
 from rocketmq_sdk.broker_embedded.pop.plan import PopPolicy
-from rocketmq_sdk.broker_embedded.pop.progress import PopProgress, raise_positions, revived_copies
+from rocketmq_sdk.broker_embedded.pop.progress import (
+    Identity,
+    PopProgress,
+    raise_positions,
+    revived_copies,
+)
 from rocketmq_sdk.broker_embedded.pop.records import PopRecords
 from rocketmq_sdk.broker_embedded.pop.revive import ReviveService
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
@@ -85,15 +91,18 @@ class PopState:
         if core.config.current.is_slave:
             return  # the master knows what was popped
         progress.load()
-        await raise_positions(
-            core.store,
-            core.topics,
-            core.groups,
-            core.offsets,
-            self.records.topic,
-            progress.position,
-        )
-        copies = await core.store.files.run(lambda: revived_copies(core.store, progress.before))
+        end, copies = core.store.max_physical_offset, Counter[Identity]()
+        if progress.position < end:
+            await raise_positions(
+                core.store,
+                core.topics,
+                core.groups,
+                core.offsets,
+                self.records.topic,
+                progress.position,
+            )
+        if progress.before < end:
+            copies = await core.store.files.run(lambda: revived_copies(core.store, progress.before))
         await self.revive.load(copies, progress.before)
         core.offsets.around_write = progress.writing
 
