@@ -117,7 +117,7 @@ class Complaints:
         return (f"{about}: {text}" for about, text in self._now.items())
 
 
-class Troubles:
+class JoinedTroubles:
     """Several lists of troubles as one, each looked at when it is asked for."""
 
     __slots__ = ("_parts",)

@@ -31,7 +31,7 @@ from rocketmq_sdk.broker_embedded.pop.revive_queue import ReviveQueue, propertie
 from rocketmq_sdk.broker_embedded.store.following.tries import MOST_TRIES
 from rocketmq_sdk.broker_embedded.store.following.unreadable import UNKNOWN, Place
 from rocketmq_sdk.broker_embedded.store.messages import GetStatus, MessageToStore, PutStatus
-from rocketmq_sdk.broker_embedded.supervision import Complaints, Troubles, error_text
+from rocketmq_sdk.broker_embedded.supervision import Complaints, JoinedTroubles, error_text
 from rocketmq_sdk.errors import ProtocolError, RocketMQError, StoreError
 from rocketmq_sdk.model.properties import (
     TAGS,
@@ -160,7 +160,7 @@ class ReviveService:
         self._wake = trio.Event()
         self.trouble = Complaints()
         self._follower = store.follow("revival")
-        self.troubles = Troubles(self.trouble, self._follower)
+        self.troubles = JoinedTroubles(self.trouble, self._follower)
         """Queues of the revive topic that wait, and why."""
         self.revived = 0
         """Messages put into retry topics since the start."""

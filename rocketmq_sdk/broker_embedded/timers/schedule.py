@@ -26,7 +26,7 @@ from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatu
 from rocketmq_sdk.broker_embedded.supervision import (
     BACKOFF,
     Complaints,
-    Troubles,
+    JoinedTroubles,
     error_text,
 )
 from rocketmq_sdk.errors import ProtocolError, StoreError
@@ -117,7 +117,7 @@ class ScheduleService:
         """Whether the broker is about to end, and waits for no slave any more."""
         self.trouble = Complaints()
         """Levels that wait because something cannot be written."""
-        self.troubles = Troubles(self.trouble, self._follower)
+        self.troubles = JoinedTroubles(self.trouble, self._follower)
         """Levels and messages that wait."""
 
     async def load(self) -> None:

@@ -19,7 +19,7 @@ import trio
 
 from rocketmq_sdk.broker_embedded.store.following.unreadable import UNKNOWN, Place
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatus
-from rocketmq_sdk.broker_embedded.supervision import BACKOFF, Complaints, Troubles, error_text
+from rocketmq_sdk.broker_embedded.supervision import BACKOFF, Complaints, JoinedTroubles, error_text
 from rocketmq_sdk.broker_embedded.timers.checkpoint import write_checkpoint
 from rocketmq_sdk.broker_embedded.timers.due_slot import TURN, DueSlot
 from rocketmq_sdk.broker_embedded.timers.messages import (
@@ -97,7 +97,7 @@ class TimerService:
         self._failures = 0
         self.trouble = Complaints()
         """What keeps all timers waiting."""
-        self.troubles = Troubles(self.trouble, self._reader.follower)
+        self.troubles = JoinedTroubles(self.trouble, self._reader.follower)
         """All that cannot be read or delivered now."""
         self.enqueued = 0
         """Messages put into the wheel since the start."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
-from rocketmq_sdk.broker_embedded.supervision import Complaints, Troubles, error_text
+from rocketmq_sdk.broker_embedded.supervision import Complaints, JoinedTroubles, error_text
 from rocketmq_sdk.broker_embedded.transactions.half_messages import (
     check_body,
     destination,
@@ -120,7 +120,7 @@ class TransactionCheckService:
         self.trouble = Complaints()
         """Half messages that could not be given up or appended again."""
         self._follower = store.follow("the check of transactions")
-        self.troubles = Troubles(self.trouble, self._follower)
+        self.troubles = JoinedTroubles(self.trouble, self._follower)
         """All half messages that wait for something."""
 
     async def run(self) -> None:
