@@ -30,11 +30,16 @@ def broker() -> Iterator[BrokerProcess]:
         yield process
 
 
-@pytest.fixture(params=["json", "binary"])
-def driver(
-    request: pytest.FixtureRequest, json_driver: java.Driver, binary_driver: java.Driver
-) -> java.Driver:
-    return json_driver if request.param == "json" else binary_driver
+@pytest.fixture(
+    params=[
+        pytest.param(encoding, marks=pytest.mark.xdist_group(f"Java's client, {encoding}"))
+        for encoding in ("json", "binary")
+    ]
+)
+def driver(request: pytest.FixtureRequest) -> java.Driver:
+    """Apache's client with each encoding; they need not wait for each other."""
+    found: java.Driver = request.getfixturevalue(f"{request.param}_driver")
+    return found
 
 
 async def received(

@@ -55,6 +55,15 @@ SIZES: dict[str, int] = {
 # were delivered.
 EXPECTED_MESSAGES = 400 + 60 + 50 + 10 + 5
 WANTED_TOPICS = {TOPIC, BATCHES, SCHEDULE_TOPIC}
+VERSIONS = (*java.RELEASES, "5.3.3")
+each_version = pytest.mark.parametrize(
+    "version",
+    [
+        pytest.param(version, marks=pytest.mark.xdist_group(f"exchange {version}"))
+        for version in VERSIONS
+    ],
+)
+"""Each in a group of its own: a dozen starts of Apache's broker take minutes."""
 
 
 def our_broker(root: Path, **settings: Any) -> EmbeddedBroker:
@@ -216,7 +225,7 @@ async def _write(base: Path) -> tuple[Path, Path, Contents]:
     return base / "store", killed, wanted
 
 
-@pytest.mark.parametrize("version", [*java.RELEASES, "5.3.3"])
+@each_version
 @pytest.mark.parametrize("end", ["closed", "killed"])
 async def test_apache_opens_what_we_wrote(
     ours: tuple[Path, Path, Contents],
@@ -247,7 +256,7 @@ async def test_apache_opens_what_we_wrote(
     assert found <= ({"index"} if forgotten else set())
 
 
-@pytest.mark.parametrize("version", [*java.RELEASES, "5.3.3"])
+@each_version
 async def test_we_open_what_apache_wrote(
     apache: java.ApacheCluster, version: str, tmp_path: Path
 ) -> None:

@@ -136,11 +136,14 @@ def test_latest_is_written_down_before_anything_is_read(
     """Were the first batch to be planned again, latest would be later by then."""
     fill(topic, numbers(0, 40))
     query = streamed.start(subscribe=topic)
-    until(lambda: bool(streamed.ends()), query)
+    # Stopped in the middle of a batch, Spark leaves now this behind and now that.
+    commits = streamed.directory / "checkpoint" / "commits"
+    until((commits / "0").exists, query)
+    query.stop()
     first = streamed.ends()[0]
     assert sum(first["t"][topic]["broker-a"].values()) == 40
-    query.stop()
-    (streamed.directory / "checkpoint" / "commits" / "0").unlink(missing_ok=True)
+    for name in ("0", ".0.crc"):
+        (commits / name).unlink()
     fill(topic, numbers(40, 70))
     streamed.run(subscribe=topic)
     assert streamed.bodies() == numbers(40, 70)

@@ -4,6 +4,7 @@ works meanwhile and must not notice.
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -157,3 +158,9 @@ def assert_quiet(log: list[str]) -> None:
 def resident_bytes(pid: int) -> int:
     """The memory that a process holds."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+
+def processor_seconds(pid: int) -> float:
+    """The processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

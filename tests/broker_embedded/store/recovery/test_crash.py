@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import Mailbox
 
 POINTS = 1000
-QUICK = 200
+QUICK = 100
 SLICE = 100
 
 
