@@ -14,7 +14,7 @@ python="${PYTHON:-python3}"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 -e '.[dev]'
 
 # The tests start hundreds of interpreters: without compiled modules each compiles them anew,
-# which takes a fifth of the processor time of the quick tests.
+# about a seventh of the processor time of the quick tests.
 unset PYTHONDONTWRITEBYTECODE
 
 # Which tests carry these marks: tests/conftest.py.
