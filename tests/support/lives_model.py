@@ -32,6 +32,7 @@ from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.producer import Producer
 from support.failing_hooks import HookError, Hooks
+from support.seeded import seeded
 from support.two_brokers import TwoBrokers, open_two_brokers
 
 if TYPE_CHECKING:
@@ -560,9 +561,12 @@ class World:
         self.seen.check(not again, f"{sorted(again)} were acknowledged and came again")
 
 
-def run_life(steps: Sequence[Step], *, ordered: bool, producer: dict[str, Any]) -> list[str]:
+def run_life(
+    steps: Sequence[Step], *, ordered: bool, producer: dict[str, Any], seed: int = 0
+) -> list[str]:
     """Run a script in virtual time on fresh brokers; gives what was against the rules.
-    Nothing is logged: a life holds thousands of failures.
+    The same seed gives the same life. Nothing is logged: a life holds thousands of
+    failures.
     """
     clock = MockClock(autojump_threshold=0)
 
@@ -580,6 +584,7 @@ def run_life(steps: Sequence[Step], *, ordered: bool, producer: dict[str, Any]) 
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        return trio.run(main, clock=clock)
+        with seeded(seed):
+            return trio.run(main, clock=clock)
     finally:
         logging.disable(before)

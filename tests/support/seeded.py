@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import trio
@@ -11,7 +12,7 @@ import trio.testing
 from rocketmq_sdk.protocol import message_id
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
 Result = TypeVar("Result")
 EPOCH_MS = 1_700_000_000_000
@@ -44,6 +45,22 @@ def seed_everything(seed: int) -> None:
     scheduler._r.seed(seed)
 
 
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """What runs inside depends on a seed and not on what ran before it."""
+    incarnations = cast("Any", message_id)._incarnations
+    before, incarnations._next = incarnations._next, 0  # of the ids that a broker makes
+    scheduler, drawn = cast("Any", trio)._core._run, random.getstate()
+    ordered = scheduler._ALLOW_DETERMINISTIC_SCHEDULING
+    seed_everything(seed)
+    try:
+        yield
+    finally:
+        incarnations._next = before
+        scheduler._ALLOW_DETERMINISTIC_SCHEDULING = ordered
+        random.setstate(drawn)
+
+
 def run_alone(run_one: Callable[[int], Awaitable[Result]], seed: int) -> Result:
     """One run in a loop of its own, whose virtual time begins at 0: what a seed does
     does not depend on the seeds before it. A run that stands still ends with
@@ -54,20 +71,12 @@ def run_alone(run_one: Callable[[int], Awaitable[Result]], seed: int) -> Result:
         with trio.fail_after(LONGEST):
             return await run_one(seed)
 
-    incarnations = cast("Any", message_id)._incarnations
-    before, incarnations._next = incarnations._next, 0  # of the ids that a broker makes
-    scheduler, drawn = cast("Any", trio)._core._run, random.getstate()
-    ordered = scheduler._ALLOW_DETERMINISTIC_SCHEDULING
-    seed_everything(seed)
     try:
-        return trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
+        with seeded(seed):
+            return trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
     except Exception as error:
         error.add_note(f"in the run of seed {seed}")
         raise
-    finally:
-        incarnations._next = before
-        scheduler._ALLOW_DETERMINISTIC_SCHEDULING = ordered
-        random.setstate(drawn)
 
 
 def run_seeds(run_one: Callable[[int], Awaitable[int]], seeds: Iterable[int]) -> int:
