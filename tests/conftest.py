@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from functools import cache
 from pathlib import Path
 
@@ -21,6 +23,14 @@ settings.register_profile(
     "explore", settings.get_profile("rocketmq"), derandomize=False, database=None
 )
 settings.load_profile("rocketmq")
+
+# A shell that runs tests in the background lets them ignore Ctrl-C, and so would all
+# programs that they start: those that are tested with it would run for ever.
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    and threading.current_thread() is threading.main_thread()
+):
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parents[1]
 APART = ("interop", "spark", "kill")

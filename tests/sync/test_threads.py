@@ -383,6 +383,9 @@ broker.__exit__(None, None, None)
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGINT)
+        try:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
         assert process.stdout.read() == "interrupted\n"
-        assert process.wait(30) == 0
