@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from support.in_process import run_program
 from support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -28,14 +27,7 @@ PROGRAMS = [
 @pytest.mark.real_time
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_programs_in_the_pages_run(program: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run_program(program, "a page")
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])

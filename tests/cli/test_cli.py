@@ -17,6 +17,7 @@ import trustme
 from rocketmq_sdk import Admin, Message, Producer
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
 from rocketmq_sdk.cli import broker as broker_command
+from support.in_process import rocketmq_here
 from support.processes import BrokerProcess, broker_process
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def test_the_demo_equals_the_direct_computation() -> None:
 def test_the_demo_takes_another_file(tmp_path: Path) -> None:
     file = tmp_path / "few.csv"
     file.write_text("carrier,tailnum,arr_delay\nXX,N1,10\nXX,N2,NA\nYY,N1,-4\n")
-    done = rocketmq("demo", "--data", str(file))
+    done = rocketmq_here("demo", "--data", str(file))
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     assert ["XX", "2", "10.000", "1"] in lines
@@ -92,7 +93,7 @@ def test_the_demo_runs_against_a_name_server_elsewhere() -> None:
     ],
 )
 def test_what_is_not_acceptable_ends_with_exit_code_2(arguments: list[str], named: str) -> None:
-    done = rocketmq(*arguments)
+    done = rocketmq_here(*arguments)
     assert done.returncode == 2
     assert named in done.stderr
     assert "Traceback" not in done.stderr
@@ -113,7 +114,7 @@ def test_data_that_is_no_table_of_flights_is_refused(
 ) -> None:
     file = tmp_path / "flights.csv"
     file.write_bytes(content)
-    done = rocketmq("demo", "--data", str(file))
+    done = rocketmq_here("demo", "--data", str(file))
     assert done.returncode == 2
     assert named in done.stderr
     assert "Traceback" not in done.stderr
@@ -122,7 +123,7 @@ def test_data_that_is_no_table_of_flights_is_refused(
 def test_a_configuration_that_is_no_text_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     file.write_bytes(b"brokerName=\xff\xfe\n")
-    done = rocketmq("broker", "--config", str(file))
+    done = rocketmq_here("broker", "--config", str(file))
     assert done.returncode == 2
     assert str(file) in done.stderr
     assert "Traceback" not in done.stderr
@@ -130,7 +131,9 @@ def test_a_configuration_that_is_no_text_is_refused(tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken_is_named() -> None:
     with broker_process() as broker:
-        done = rocketmq("broker", "--listen", broker.address, "--namesrv-listen", "127.0.0.1:0")
+        done = rocketmq_here(
+            "broker", "--listen", broker.address, "--namesrv-listen", "127.0.0.1:0"
+        )
         assert done.returncode == 2
         assert broker.address.rpartition(":")[2] in done.stderr
         assert "Traceback" not in done.stderr

@@ -13,6 +13,7 @@ import pytest
 from rocketmq_sdk.cli.operate.command import time
 from rocketmq_sdk.cli.operate.connection import read_profile
 from rocketmq_sdk.errors import ConfigurationError
+from support.in_process import rocketmq_here
 from support.processes import broker_process
 
 if TYPE_CHECKING:
@@ -68,21 +69,23 @@ def test_what_goes_wrong_has_an_exit_code_and_a_remedy(broker: BrokerProcess) ->
         (2, "cannot be used", ["topicList", "--ca-file", "/no/such/file"]),
         (2, "credentials", ["topicList", "--credentials", "/no/such/file"]),
     ):
-        done = rocketmq(*arguments)
+        done = rocketmq_here(*arguments)
         assert done.returncode == code, (arguments, done.stdout, done.stderr)
         assert said in done.stderr, (arguments, done.stderr)
         assert "Traceback" not in done.stderr
 
 
 def test_the_doctor_tells_what_is_wrong_and_what_helps(broker: BrokerProcess) -> None:
-    well = rocketmq("doctor", "--json", "-n", broker.namesrv)
+    well = rocketmq_here("doctor", "--json", "-n", broker.namesrv)
     assert well.returncode == 0, well.stdout
     found = [json.loads(line) for line in well.stdout.splitlines()]
     assert {row["state"] for row in found} <= {"ok", "warning"}
     assert {"name server", "cluster", "broker broker-a", "broker broker-a: clock"} <= {
         row["check"] for row in found
     }
-    ill = rocketmq("doctor", "--json", "-n", f"{broker.namesrv};127.0.0.1:1;no-such-host.invalid:9")
+    ill = rocketmq_here(
+        "doctor", "--json", "-n", f"{broker.namesrv};127.0.0.1:1;no-such-host.invalid:9"
+    )
     bad = [row for row in map(json.loads, ill.stdout.splitlines()) if row["state"] == "bad"]
     assert ill.returncode == 1
     assert ["refuses connections" in bad[0]["found"], "has no address" in bad[1]["found"]] == [
@@ -90,10 +93,10 @@ def test_the_doctor_tells_what_is_wrong_and_what_helps(broker: BrokerProcess) ->
         True,
     ]
     assert all(row["remedy"] for row in bad)
-    missing = rocketmq("doctor", "--json", "-t", "nope", "-g", "nobody", "-n", broker.namesrv)
+    missing = rocketmq_here("doctor", "--json", "-t", "nope", "-g", "nobody", "-n", broker.namesrv)
     assert missing.returncode == 1
     assert "updateTopic -t nope" in missing.stdout
-    nobody = rocketmq("doctor", "-n", "127.0.0.1:1")
+    nobody = rocketmq_here("doctor", "-n", "127.0.0.1:1")
     assert nobody.returncode == 1
     assert "no name server tells the brokers" in nobody.stdout
 
