@@ -18,6 +18,7 @@ from rocketmq_sdk.client.api.offsets import max_offset, min_offset, search_offse
 from rocketmq_sdk.client.api.pull import pull_message
 from rocketmq_sdk.client.queries import address_of
 from rocketmq_sdk.errors import RocketMQError, SubscriptionError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.names import TOOLS_GROUP
 from rocketmq_sdk.protocol.flags import PullSysFlag
 from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
@@ -104,7 +105,12 @@ class Follower:
                 # What came to a queue before it was seen is new as well.
                 await self._look_for_queues(nursery, START)
             except RocketMQError as error:
-                logger.warning("the queues of %s cannot be looked up: %s", self._topic, error)
+                logger.warning(
+                    "the queues of %s cannot be looked up: %s",
+                    self._topic,
+                    error,
+                    extra=about(topic=self._topic),
+                )
 
     async def _follow(self, queue: MessageQueue, offset: int) -> None:
         failures = 0
@@ -115,7 +121,12 @@ class Follower:
             except SubscriptionError:
                 raise  # the expression is wrong for every broker
             except RocketMQError as error:
-                logger.warning("%r cannot be read (%s); it is tried again", queue, error)
+                logger.warning(
+                    "%r cannot be read (%s); it is tried again",
+                    queue,
+                    error,
+                    extra=about(queue=queue),
+                )
                 await trio.sleep(_AWAY.delay(failures))
                 failures += 1
 

@@ -18,6 +18,7 @@ from rocketmq_sdk.client.api.topics import create_topic, delete_topic_at_broker
 from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.client.side_by_side import answers_of_all
 from rocketmq_sdk.errors import ConfigurationError, RouteError, TopicNotFoundError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.names import is_system_topic, reply_topic, topic_problem
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 
@@ -103,7 +104,11 @@ class Topics:
                     await trio.sleep(0.05)
                 else:
                     return
-        logger.warning("topic %r was created, but the name server does not know it yet", topic)
+        logger.warning(
+            "topic %r was created, but the name server does not know it yet",
+            topic,
+            extra=about(topic=topic),
+        )
 
     @checked
     async def delete(

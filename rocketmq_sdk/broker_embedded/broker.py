@@ -44,6 +44,7 @@ from rocketmq_sdk.errors import (
     StoreFullError,
 )
 from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.route import join_address, pack_host, split_address
 from rocketmq_sdk.remoting.client import RemotingClient
 from rocketmq_sdk.remoting.credentials import Credentials, Signing
@@ -530,4 +531,5 @@ class EmbeddedBroker(RunsOnce):
                     "%s failed over the closed channel of %s",
                     type(part).__name__,
                     channel.remote_address,
+                    extra=about(peer=channel.remote_address),
                 )

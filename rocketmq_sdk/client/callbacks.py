@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.protocol.bodies.offsets import GetConsumerStatusBody, ResetOffsetBody
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.connections import (
@@ -193,7 +194,9 @@ class CallbackDispatch:
         producer = self._producers.get(group)
         if producer is None:
             logger.debug(
-                "a check of a transaction of group %r is ignored: no such producer here", group
+                "a check of a transaction of group %r is ignored: no such producer here",
+                group,
+                extra=about(group=group),
             )
         else:
             producer.on_check_transaction(command, channel)

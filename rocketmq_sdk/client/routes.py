@@ -19,6 +19,7 @@ import trio
 
 from rocketmq_sdk.backoff import Backoff
 from rocketmq_sdk.errors import ClosedError, RocketMQError, TopicNotFoundError
+from rocketmq_sdk.log_fields import about
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -333,8 +334,15 @@ class RouteCache:
         try:
             await self.fetch(entry.topic)
         except TopicNotFoundError as error:
-            logger.debug("no route for topic %r: %s", entry.topic, error)
+            logger.debug(
+                "no route for topic %r: %s", entry.topic, error, extra=about(topic=entry.topic)
+            )
         except RocketMQError as error:
-            logger.warning("the route of topic %r could not be asked for: %s", entry.topic, error)
+            logger.warning(
+                "the route of topic %r could not be asked for: %s",
+                entry.topic,
+                error,
+                extra=about(topic=entry.topic),
+            )
             return False
         return True

@@ -20,6 +20,7 @@ import trio
 from rocketmq_sdk.client.routes import DefaultTopic
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import RocketMQError, RouteError, broker_error
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.names import DEFAULT_TOPIC
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2
@@ -88,7 +89,10 @@ class TraceDispatcher:
         if len(self._waiting) >= MAX_WAITING:
             if not self.dropped:
                 logger.warning(
-                    "%s: %d traces wait to be sent; more are dropped", self.group, MAX_WAITING
+                    "%s: %d traces wait to be sent; more are dropped",
+                    self.group,
+                    MAX_WAITING,
+                    extra=about(group=self.group),
                 )
             self.dropped += 1
             return False
@@ -129,7 +133,10 @@ class TraceDispatcher:
             await self.flush()
         if self._waiting:
             logger.warning(
-                "%s: %d traces could not be sent before the end", self.group, len(self._waiting)
+                "%s: %d traces could not be sent before the end",
+                self.group,
+                len(self._waiting),
+                extra=about(group=self.group),
             )
             self.dropped += len(self._waiting)
             self._waiting.clear()
@@ -142,7 +149,13 @@ class TraceDispatcher:
             await self._store(records)
         except RocketMQError as error:
             self.dropped += 1
-            logger.warning("%s: %d trace records are lost: %s", self.group, len(records), error)
+            logger.warning(
+                "%s: %d trace records are lost: %s",
+                self.group,
+                len(records),
+                error,
+                extra=about(group=self.group),
+            )
         else:
             self.sent += 1
 

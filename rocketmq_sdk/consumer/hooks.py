@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from rocketmq_sdk.client.hooks import ConsumeContext, ConsumeHook, FilterHook, run_hooks
 from rocketmq_sdk.consumer.outcome import ConsumeOrderlyStatus
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.message import ReceivedMessage
 
 if TYPE_CHECKING:
@@ -34,7 +35,10 @@ def filtered(
             )
         except Exception:
             logger.exception(
-                "group %s: the filter hook %r has failed; it leaves nothing out", group, hook
+                "group %s: the filter hook %r has failed; it leaves nothing out",
+                group,
+                hook,
+                extra=about(group=group),
             )
     return messages
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.client.api.send import consumer_send_back, send_retry_message
 from rocketmq_sdk.errors import ConnectError, RocketMQError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.names import retry_topic
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class SendBack:
                 first,
                 error,
                 RECONSUME_DELAY,
+                extra=about(topic=message.topic, group=self._group, message_id=message.message_id),
             )
             return False
         logger.info(
@@ -71,6 +73,7 @@ class SendBack:
             self._group,
             message.message_id,
             first,
+            extra=about(group=self._group, message_id=message.message_id),
         )
         return True
 

@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import ConnectError, RequestTimeoutError, RocketMQError, SendTimeout
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.protocol.headers.send import SendMessageResponseHeader
@@ -28,6 +29,7 @@ def log_retry(handle: SendHandle, failed: Target, error: RocketMQError) -> None:
         failed.address,
         error,
         exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
+        extra=about(queue=failed.queue, message_id=handle.message_id),
     )
 
 

@@ -32,6 +32,7 @@ from rocketmq_sdk.errors import (
     broker_error,
 )
 from rocketmq_sdk.lifecycle import bounded_cleanup
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.enums import SendStatus, TransactionState
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import MSG_REGION, TRACE_ON
@@ -420,6 +421,7 @@ class TransactionProducer(Producer):
                 broker,
                 name,
                 error,
+                extra=about(message_id=transaction.message_id),
             )
             return
         if response.code == ResponseCode.GO_AWAY:
@@ -427,6 +429,7 @@ class TransactionProducer(Producer):
                 "%s: %s is leaving and has not heard the outcome; the check decides",
                 transaction.message_id,
                 broker,
+                extra=about(message_id=transaction.message_id),
             )
         elif response.code:
             raise broker_error(
@@ -455,7 +458,11 @@ class TransactionProducer(Producer):
             await self._tell(transaction, seconds)
         except RocketMQError as error:
             logger.warning(
-                "%s: the %s was refused: %s", transaction.message_id, transaction.state.name, error
+                "%s: the %s was refused: %s",
+                transaction.message_id,
+                transaction.state.name,
+                error,
+                extra=about(message_id=transaction.message_id),
             )
 
     def _end_header(self, transaction: Transaction, outcome: int) -> EndTransactionRequestHeader:
@@ -490,6 +497,7 @@ class TransactionProducer(Producer):
                 "a check of a transaction of group %r is dropped: %d wait already",
                 self._group,
                 len(self._checks),
+                extra=about(group=self._group),
             )
             return
         self._checks.append(_Check(command, channel))
@@ -511,7 +519,10 @@ class TransactionProducer(Producer):
             message.topic = self.client.namespace.unwrap(message.topic)
         except (ProtocolError, RocketMQError) as error:
             logger.warning(
-                "a check of a transaction of group %r cannot be read: %s", self._group, error
+                "a check of a transaction of group %r cannot be read: %s",
+                self._group,
+                error,
+                extra=about(group=self._group),
             )
             return
         state = await self._ask_checker(message)
@@ -552,6 +563,7 @@ class TransactionProducer(Producer):
                 "the outcome of %s could not be told: %s; the broker will ask again",
                 message.message_id,
                 error,
+                extra=about(message_id=message.message_id),
             )
 
     async def _ask_checker(self, message: ReceivedMessage) -> TransactionState | None:
@@ -573,5 +585,6 @@ class TransactionProducer(Producer):
                 "the checker of group %r failed over %s; the broker will ask again",
                 self._group,
                 message.message_id,
+                extra=about(group=self._group, message_id=message.message_id),
             )
             return None

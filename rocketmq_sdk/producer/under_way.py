@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Self
 import trio
 
 from rocketmq_sdk.errors import ClosedError, SendTimeout, TooManyRequestsError
+from rocketmq_sdk.log_fields import about
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -243,4 +244,5 @@ class UnderWay:
                 "them",
                 group,
                 lost,
+                extra=about(group=group),
             )

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rocketmq_sdk.codes import ResponseCode
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY
 from rocketmq_sdk.remoting.heap import return_memory
@@ -179,7 +180,12 @@ class MemoryBudget:
             return None
         self.refused += 1
         if request.flag & FLAG_ONEWAY:
-            logger.warning("dropping %r of %s: memory is scarce", request, channel.remote_address)
+            logger.warning(
+                "dropping %r of %s: memory is scarce",
+                request,
+                channel.remote_address,
+                extra=about(request=request, peer=channel.remote_address),
+            )
         return Command.response(
             ResponseCode.SYSTEM_BUSY,
             remark=f"[OVERLOAD]this connection holds {load} bytes of the {self.limit} that "
@@ -236,7 +242,13 @@ class MemoryBudget:
             return
         others = f"; {self._untold} others were closed before it" if self._untold else ""
         self._told, self._untold = now, 0
-        logger.warning("closing the connection of %s: %s%s", channel.remote_address, reason, others)
+        logger.warning(
+            "closing the connection of %s: %s%s",
+            channel.remote_address,
+            reason,
+            others,
+            extra=about(peer=channel.remote_address),
+        )
 
     def troubles(self) -> tuple[str, ...]:
         """What is wrong now, in words; empty while there is room."""

@@ -17,6 +17,7 @@ from rocketmq_sdk.errors import (
     RocketMQError,
     TooManyRequestsError,
 )
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.remoting.budget import OPEN_COST
@@ -147,7 +148,11 @@ class CommandChannel(Channel):
             self._transmit(response)
         except LocalProtocolError as error:
             logger.error(
-                "the answer to %r of %s cannot be sent: %s", request, self.remote_address, error
+                "the answer to %r of %s cannot be sent: %s",
+                request,
+                self.remote_address,
+                error,
+                extra=about(request=request, peer=self.remote_address),
             )
             response = error_response(error)
             response.opaque = request.opaque
@@ -164,6 +169,7 @@ class CommandChannel(Channel):
                     request,
                     self.remote_address,
                     len(self._open),
+                    extra=about(request=request, peer=self.remote_address),
                 )
                 return None
             remark = (
@@ -175,7 +181,12 @@ class CommandChannel(Channel):
         try:
             answer = self._handler(self, request)
         except Exception as error:
-            logger.exception("request %r from %s failed", request, self.remote_address)
+            logger.exception(
+                "request %r from %s failed",
+                request,
+                self.remote_address,
+                extra=about(request=request, peer=self.remote_address),
+            )
             answer = error_response(error)
         answered = self._current is None
         self._current = None
@@ -212,7 +223,12 @@ class CommandChannel(Channel):
                     commands[number : number + TOGETHER],
                 )
             )
-            logger.exception("requests %r from %s failed", requests, self.remote_address)
+            logger.exception(
+                "requests %r from %s failed",
+                requests,
+                self.remote_address,
+                extra=about(peer=self.remote_address),
+            )
             for request in requests:
                 if not request.flag & FLAG_ONEWAY:
                     self._answer(request, error_response(error))
@@ -228,10 +244,16 @@ class CommandChannel(Channel):
                 request,
                 self.remote_address,
                 error,
+                extra=about(request=request, peer=self.remote_address),
             )
             answer = error_response(error)
         except Exception as error:
-            logger.exception("request %r from %s failed", request, self.remote_address)
+            logger.exception(
+                "request %r from %s failed",
+                request,
+                self.remote_address,
+                extra=about(request=request, peer=self.remote_address),
+            )
             answer = error_response(error)
         except BaseException:
             self._forget_open(request)
@@ -305,7 +327,9 @@ class CommandChannel(Channel):
                 callback(self)
             except Exception:
                 logger.exception(
-                    "a callback of the closed channel to %s failed", self.remote_address
+                    "a callback of the closed channel to %s failed",
+                    self.remote_address,
+                    extra=about(peer=self.remote_address),
                 )
         self._finished.set()
 

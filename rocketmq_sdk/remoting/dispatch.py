@@ -14,6 +14,7 @@ from rocketmq_sdk.errors import (
     StoreFullError,
     TooManyRequestsError,
 )
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.protocol.command import Command
 
 if TYPE_CHECKING:
@@ -103,8 +104,14 @@ class Dispatcher:
                 command,
                 channel.remote_address,
                 error,
+                extra=about(request=command, peer=channel.remote_address),
             )
             return error_response(error)
         except Exception as error:
-            logger.exception("request %r from %s failed", command, channel.remote_address)
+            logger.exception(
+                "request %r from %s failed",
+                command,
+                channel.remote_address,
+                extra=about(request=command, peer=channel.remote_address),
+            )
             return error_response(error)

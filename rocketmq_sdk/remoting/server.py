@@ -13,6 +13,7 @@ import trio
 
 from rocketmq_sdk.errors import ConnectError
 from rocketmq_sdk.lifecycle import bounded_cleanup
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.remoting.channel import ChannelLimits
 from rocketmq_sdk.remoting.local import (
     LOCAL_ADDRESS,
@@ -228,6 +229,7 @@ class RemotingServer:
             logger.exception(
                 "the owner of the server failed over the new channel of %s, which is closed",
                 channel.remote_address,
+                extra=about(peer=channel.remote_address),
             )
             channel.abort("the owner of the server failed over it")
 

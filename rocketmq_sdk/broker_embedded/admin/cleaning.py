@@ -9,6 +9,7 @@ from rocketmq_sdk.broker_embedded import needs
 from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes
 from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.protocol.command import Command
 
 if TYPE_CHECKING:
@@ -69,7 +70,9 @@ class CleaningRequests:
         for topic in sorted(self._core.store.topics()):
             if self._core.topics.get(topic) is None and not self._core.topics.is_system(topic):
                 logger.warning(
-                    "the queues of the topic %s, which does not exist, are dropped", topic
+                    "the queues of the topic %s, which does not exist, are dropped",
+                    topic,
+                    extra=about(topic=topic),
                 )
                 self._core.store.delete_topic(topic)
         return Command.response()

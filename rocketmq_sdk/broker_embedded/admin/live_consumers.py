@@ -16,6 +16,7 @@ from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.request import WHOLE_FRAME, Cost, Request, refuse
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError, RequestTimeoutError, RocketMQError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.protocol.bodies.offsets import GetConsumerStatusBody
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.connections import (
@@ -113,6 +114,7 @@ class LiveConsumerRequests:
                         member.client_id,
                         header.group,
                         error,
+                        extra=about(group=header.group),
                     )
 
             async with trio.open_nursery() as nursery:

@@ -14,6 +14,7 @@ from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
 from rocketmq_sdk.broker_embedded.slices import encoded, slices
 from rocketmq_sdk.codes import LanguageCode, RequestCode, ResponseCode
 from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.bodies.offsets import (
@@ -118,7 +119,13 @@ class OffsetResetRequests:
                 # here it is told at once.
                 self._pull.held.wake_queue(header.topic, queue_id)
         shown = offsets if len(offsets) <= _SHOWN else f"new offsets in {len(offsets)} queues"
-        logger.info("group %s is reset in topic %s to %s", header.group, header.topic, shown)
+        logger.info(
+            "group %s is reset in topic %s to %s",
+            header.group,
+            header.topic,
+            shown,
+            extra=about(topic=header.topic, group=header.group),
+        )
         body = ResetOffsetBody(self._by_queue(header.topic, offsets))
         return Command.response(body=await encoded(body, len(offsets)))
 
@@ -182,5 +189,8 @@ def _tell(channel: Channel, command: Command) -> None:
         channel.send_oneway(command)
     except RocketMQError as error:
         logger.info(
-            "a consumer at %s could not be told of a reset: %s", channel.remote_address, error
+            "a consumer at %s could not be told of a reset: %s",
+            channel.remote_address,
+            error,
+            extra=about(peer=channel.remote_address),
         )

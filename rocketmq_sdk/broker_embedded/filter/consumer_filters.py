@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.filter.evaluate import CompiledExpression, compile_expression
 from rocketmq_sdk.errors import FieldError, FilterSyntaxError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.protocol.subscription import SQL92
 
 if TYPE_CHECKING:
@@ -189,6 +190,7 @@ class ConsumerFilterManager:
                 group,
                 topic,
                 error,
+                extra=about(topic=topic, group=group),
             )
 
     # --- what heartbeats bring
@@ -230,7 +232,13 @@ class ConsumerFilterManager:
                 topic, group, subscription.sub_string, subscription.expression_type, version
             )
         except FilterSyntaxError as error:
-            logger.warning("group %s, topic %s: %s; its pulls are refused", group, topic, error)
+            logger.warning(
+                "group %s, topic %s: %s; its pulls are refused",
+                group,
+                topic,
+                error,
+                extra=about(topic=topic, group=group),
+            )
             if old is not None:
                 self._remove(old)
             return
@@ -322,6 +330,7 @@ class ConsumerFilterManager:
                     data.group,
                     data.topic,
                     error,
+                    extra=about(topic=data.topic, group=data.group),
                 )
                 continue
             if not data.dead:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.registration.calls import topic_route
 from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.enums import MessageModel
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.route import parse_addresses
@@ -139,7 +140,11 @@ class TopicQueues:
                 route = await topic_route(self._caller, address, topic, timeout=_TIMEOUT)
             except RocketMQError as error:
                 logger.warning(
-                    "the name server %s does not tell the route of %s: %s", address, topic, error
+                    "the name server %s does not tell the route of %s: %s",
+                    address,
+                    topic,
+                    error,
+                    extra=about(topic=topic),
                 )
                 continue
             queues = [] if route is None else route.subscribe_queues(topic)

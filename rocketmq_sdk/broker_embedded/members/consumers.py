@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.enums import MessageModel
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.members import NotifyConsumerIdsChangedRequestHeader
@@ -238,6 +239,7 @@ class ConsumerManager:
                     channel.remote_address,
                     group.name,
                     error,
+                    extra=about(group=group.name, peer=channel.remote_address),
                 )
 
     def expire(self, timeout: float) -> list[Channel]:

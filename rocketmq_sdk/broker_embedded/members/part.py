@@ -21,6 +21,7 @@ from rocketmq_sdk.broker_embedded.part import Part, Service
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Wait, Writes
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.protocol.bodies.members import (
     CheckClientRequestBody,
     HeartbeatData,
@@ -186,6 +187,7 @@ class MemberPart(Part):
                     "%s sent no heartbeat for %.0f s; its connection is closed",
                     channel.remote_address,
                     timeout,
+                    extra=about(peer=channel.remote_address),
                 )
                 channel.abort("no heartbeat in time")
         self.locks.expire()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
+from rocketmq_sdk.log_fields import about
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -257,6 +258,7 @@ class PopBuffer:
                 "a checkpoint of %s could not be stored (%s); it is tried again",
                 checkpoint.topic,
                 result.status.name,
+                extra=about(topic=checkpoint.topic),
             )
             return False
         self._finish(entry, checkpoint.key)

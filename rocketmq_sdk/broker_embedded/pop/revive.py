@@ -33,6 +33,7 @@ from rocketmq_sdk.broker_embedded.store.following.unreadable import UNKNOWN, Pla
 from rocketmq_sdk.broker_embedded.store.messages import GetStatus, MessageToStore, PutStatus
 from rocketmq_sdk.broker_embedded.supervision import Complaints, JoinedTroubles, error_text
 from rocketmq_sdk.errors import ProtocolError, RocketMQError, StoreError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.properties import (
     TAGS,
     TIMER_DELIVER_MS,
@@ -253,9 +254,9 @@ class ReviveService:
             return
         queue.rests_until = now + _REST.delay(queue.failures)
         queue.failures += 1
-        about = f"revive queue {queue.queue_id}"
-        if self.trouble.add(about, problem):
-            logger.warning("revival of %s waits: %s", about, error_text(problem))
+        what = f"revive queue {queue.queue_id}"
+        if self.trouble.add(what, problem):
+            logger.warning("revival of %s waits: %s", what, error_text(problem))
 
     def _went_well(self, queue: ReviveQueue) -> None:
         if queue.failures:
@@ -453,6 +454,7 @@ class ReviveService:
                 queue_id,
                 topic,
                 error,
+                extra=about(topic=topic, queue=queue_id),
             )
             return _GONE
 
@@ -479,6 +481,7 @@ class ReviveService:
                 checkpoint.topic,
                 topic,
                 result.status.name,
+                extra=about(topic=checkpoint.topic),
             )
             return
         if not is_stored(result):
@@ -566,6 +569,7 @@ class ReviveService:
                 checkpoint.topic,
                 times,
                 problem,
+                extra=about(topic=checkpoint.topic),
             )
             return
         grown = BACKOFF_SECONDS[min(times, len(BACKOFF_SECONDS) - 1)] * 1000
@@ -587,4 +591,5 @@ class ReviveService:
             checkpoint.topic,
             grown // 1000,
             problem,
+            extra=about(topic=checkpoint.topic),
         )

@@ -22,6 +22,7 @@ import trio
 
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.remoting.dispatch import error_response
 
@@ -300,7 +301,11 @@ class PullHolder:
         """The answer to a woken pull that could not look for messages."""
         self._pass_on(pull)
         if not isinstance(error, RocketMQError):
-            logger.exception("a held pull of %s failed", pull.channel.remote_address)
+            logger.exception(
+                "a held pull of %s failed",
+                pull.channel.remote_address,
+                extra=about(peer=pull.channel.remote_address),
+            )
         return error_response(error)
 
     def _pass_on(self, pull: HeldPull) -> None:

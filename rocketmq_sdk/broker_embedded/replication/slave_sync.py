@@ -19,6 +19,7 @@ from rocketmq_sdk.broker_embedded.replication import master_calls as calls
 from rocketmq_sdk.broker_embedded.timers.checkpoint import TimerCheckpoint, write_checkpoint
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import BrokerError, NotSupportedError, RocketMQError, StoreError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.protocol.bodies.members import MessageRequestModeSerializeWrapper
 from rocketmq_sdk.protocol.bodies.timers import TimerMetricsSerializeWrapper
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
@@ -94,7 +95,10 @@ class SlaveSync:
             topics.put(TopicConfig(arrival.topic, queues, queues))
         except StoreError as error:
             logger.error(
-                "the topic %s of a replicated message could not be kept: %s", arrival.topic, error
+                "the topic %s of a replicated message could not be kept: %s",
+                arrival.topic,
+                error,
+                extra=about(topic=arrival.topic),
             )
         self._own.add(arrival.topic)
         self.wake()

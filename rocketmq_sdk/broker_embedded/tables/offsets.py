@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.protocol.bodies.offsets import ConsumerOffsetSerializeWrapper
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
 from rocketmq_sdk.protocol.json.dialect import written_numbers
@@ -95,6 +96,7 @@ class ConsumerOffsetManager:
                         queue_id,
                         offset,
                         end,
+                        extra=about(topic=topic, group=group, queue=queue_id),
                     )
                     offsets[queue_id] = end
                     self.dirty = True

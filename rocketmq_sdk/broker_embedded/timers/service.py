@@ -33,6 +33,7 @@ from rocketmq_sdk.broker_embedded.timers.reading import Recalls, TimerReader
 from rocketmq_sdk.broker_embedded.timers.record import unread_record
 from rocketmq_sdk.broker_embedded.timers.timer_store import Entry, TimerStore
 from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.properties import REAL_TOPIC, property_in_text
 from rocketmq_sdk.names import TIMER_TOPIC
 from rocketmq_sdk.protocol.bodies.timers import TimerMetricsSerializeWrapper
@@ -463,6 +464,7 @@ class TimerService:
                 "a timer message cannot be put into %s (%s); it is skipped",
                 message.topic,
                 result.status.name,
+                extra=about(topic=message.topic),
             )
             return True
         if not self._refused:
@@ -470,6 +472,7 @@ class TimerService:
                 "a timer message could not be put into %s (%s); it is tried again until it is",
                 message.topic,
                 result.status.name,
+                extra=about(topic=message.topic),
             )
         self._refused = True
         return False

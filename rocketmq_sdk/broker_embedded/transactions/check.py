@@ -26,6 +26,7 @@ from rocketmq_sdk.broker_embedded.transactions.half_messages import (
 from rocketmq_sdk.broker_embedded.transactions.table import op_message, place_of
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ProtocolError, RocketMQError, StoreError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
     PGROUP,
@@ -218,15 +219,15 @@ class TransactionCheckService:
         """`_look`; after an error the half message waits for the next round, and those
         behind it have their turn.
         """
-        about = f"half message {half.offset}"
+        what = f"half message {half.offset}"
         try:
             return self._look(half, record, end, config, asked)
         except Exception as error:  # noqa: BLE001 - other half messages go on
-            failed.add(about)
-            if self.trouble.add(about, error):
+            failed.add(what)
+            if self.trouble.add(what, error):
                 logger.error(
                     "%s could not be looked at; the next round tries it: %s",
-                    about,
+                    what,
                     error_text(error),
                 )
             return True
@@ -344,6 +345,7 @@ class TransactionCheckService:
             message.message_id,
             TRANSACTION_CHECK_MAX_TOPIC,
             reason,
+            extra=about(message_id=message.message_id),
         )
 
     async def _ask_all(self, asked: list[_Question]) -> None:
@@ -375,6 +377,7 @@ class TransactionCheckService:
                 "nobody of the producer group %r is here to be asked about %s",
                 group,
                 message.message_id,
+                extra=about(group=group, message_id=message.message_id),
             )
             return
         try:
@@ -399,4 +402,5 @@ class TransactionCheckService:
                 group,
                 message.message_id,
                 error,
+                extra=about(group=group, message_id=message.message_id),
             )

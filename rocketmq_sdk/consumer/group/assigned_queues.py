@@ -17,6 +17,7 @@ from rocketmq_sdk.client.side_by_side import first_answer
 from rocketmq_sdk.consumer.assign.difference import difference
 from rocketmq_sdk.consumer.group.rebalance import Rebalancer
 from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.names import RETRY_PREFIX, java_hash, pop_retry_topic_v1, pop_retry_topic_v2
 from rocketmq_sdk.protocol.bodies.members import MessageQueueAssignment, MessageRequestMode
 from rocketmq_sdk.protocol.subscription import SubscriptionData
@@ -168,6 +169,7 @@ class AssignedQueues(Rebalancer):
                     name,
                     topic,
                     error,
+                    extra=about(topic=topic, group=self._context.group),
                 )
                 return None
             self.complaint = (

@@ -28,6 +28,7 @@ from rocketmq_sdk.errors import (
     WrongRunError,
 )
 from rocketmq_sdk.lifecycle import open_quiet_nursery
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.protocol.subscription import build_subscription
 
 if TYPE_CHECKING:
@@ -173,7 +174,9 @@ class Membership(ConsumerCallbacks):
                         await self._abandon()
                     except Exception:
                         logger.exception(
-                            "group %s: what was done could not be committed", self._group
+                            "group %s: what was done could not be committed",
+                            self._group,
+                            extra=about(group=self._group),
                         )
                 raise
             nursery.cancel_scope.cancel()
@@ -192,12 +195,23 @@ class Membership(ConsumerCallbacks):
             try:
                 route = await self._client.route(topic)
             except RouteError as error:
-                logger.info("group %s: topic %s has no route yet: %s", self._group, topic, error)
+                logger.info(
+                    "group %s: topic %s has no route yet: %s",
+                    self._group,
+                    topic,
+                    error,
+                    extra=about(topic=topic, group=self._group),
+                )
                 continue
             except WrongRunError:
                 raise
             except RocketMQError as error:
-                logger.warning("group %s: no route can be asked for yet: %s", self._group, error)
+                logger.warning(
+                    "group %s: no route can be asked for yet: %s",
+                    self._group,
+                    error,
+                    extra=about(group=self._group),
+                )
                 return
             await self._check_subscription(subscription, route)
         await self._client.heartbeat_now()
@@ -244,7 +258,11 @@ class Membership(ConsumerCallbacks):
                 return await group_config(self._client, address, self._group)
             except RocketMQError as error:
                 logger.debug(
-                    "group %s: its settings cannot be read at %s: %s", self._group, address, error
+                    "group %s: its settings cannot be read at %s: %s",
+                    self._group,
+                    address,
+                    error,
+                    extra=about(group=self._group),
                 )
                 return None
 
@@ -274,7 +292,13 @@ class Membership(ConsumerCallbacks):
         try:
             await self._check_subscription(subscription, await self._client.route(topic))
         except RouteError as error:
-            logger.info("group %s: topic %s has no route yet: %s", self._group, topic, error)
+            logger.info(
+                "group %s: topic %s has no route yet: %s",
+                self._group,
+                topic,
+                error,
+                extra=about(topic=topic, group=self._group),
+            )
         except BaseException:
             if known is None:
                 self._client.routes.release(topic)

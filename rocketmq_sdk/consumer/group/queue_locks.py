@@ -23,6 +23,7 @@ from rocketmq_sdk.client.api.members import lock_batch, unlock_batch
 from rocketmq_sdk.client.side_by_side import by_broker, for_each_broker
 from rocketmq_sdk.clock import elapsed
 from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.log_fields import about
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -92,6 +93,7 @@ class QueueLocks:
                     self._group,
                     broker_name,
                     error,
+                    extra=about(group=self._group),
                 )
                 return
             for queue in wanted:
@@ -122,8 +124,30 @@ class QueueLocks:
                 self._group,
                 broker_name,
                 error,
+                extra=about(group=self._group),
             )
 
     def forget(self, queue: MessageQueue) -> None:
         """Let a lock expire at the broker."""
         self.held.pop(queue, None)
+
+    async def give_back(self, queue: MessageQueue, *, lost: bool, settled: bool) -> None:
+        """End the lock of a queue that is no longer owned.
+
+        `lost` when the lock is another member's by now, `settled` when nothing runs for
+        the queue any more.
+        """
+        if settled and not lost:
+            await self.unlock([queue])
+            return
+        if not lost:
+            # Its listener still runs in a thread: no other member should get the queue
+            # before the lock expires.
+            logger.warning(
+                "group %s: a listener of %r still runs in its thread; the lock is not given back, "
+                "it expires",
+                self._group,
+                queue,
+                extra=about(group=self._group, queue=queue),
+            )
+        self.forget(queue)

@@ -27,6 +27,7 @@ from rocketmq_sdk.consumer.config import shared_limits
 from rocketmq_sdk.consumer.group.queue_locks import REFUSED_PAUSE, RENEW_INTERVAL
 from rocketmq_sdk.consumer.pull.puller import PullContext, QueuePuller
 from rocketmq_sdk.errors import ClosedError, RocketMQError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.watermark import Watermark
 
 if TYPE_CHECKING:
@@ -300,6 +301,7 @@ class Rebalancer:
                         self._context.group,
                         queue,
                         why,
+                        extra=about(group=self._context.group, queue=queue),
                     )
                     owned.lost = True
                     for each in owned.process_queues:
@@ -335,7 +337,12 @@ class Rebalancer:
         complete = await self._rebalance(nursery, unreachable)
         if set(self.owned) != before:
             self._share_limits()
-            logger.info("group %s: %d queues owned", self._context.group, len(self.owned))
+            logger.info(
+                "group %s: %d queues owned",
+                self._context.group,
+                len(self.owned),
+                extra=about(group=self._context.group),
+            )
             if self.on_change is not None:
                 self.on_change(before)
         return complete
@@ -374,6 +381,7 @@ class Rebalancer:
                 self._context.group,
                 config.strategy.name,
                 topic,
+                extra=about(topic=topic, group=self._context.group),
             )
             return False
         change = difference([queue for queue in self.owned if queue.topic == topic], wanted)
@@ -436,6 +444,7 @@ class Rebalancer:
                 self._context.group,
                 topic,
                 problem,
+                extra=about(topic=topic, group=self._context.group),
             )
         return []
 
@@ -472,6 +481,7 @@ class Rebalancer:
                 self._context.group,
                 queue,
                 error,
+                extra=about(group=self._context.group, queue=queue),
             )
             if self.locks is not None:
                 await self.locks.unlock([queue])
@@ -545,7 +555,7 @@ class Rebalancer:
                 settled &= await self._orderly.wait_settled(each)
         await self._commit_last(owned)
         if self.locks is not None:
-            await self._give_lock_back(self.locks, owned, settled=settled)
+            await self.locks.give_back(owned.queue, lost=owned.lost, settled=settled)
 
     async def _hand_over(self, owned: OwnedQueue) -> None:
         """Commit what is done of a queue that has moved.
@@ -564,6 +574,7 @@ class Rebalancer:
                 owned.queue,
                 done,
                 error,
+                extra=about(group=self._context.group, queue=owned.queue),
             )
             return
         if known is None or known < done:
@@ -581,20 +592,3 @@ class Rebalancer:
             final = owned.process_queue.commit_offset
         if self._may_commit(owned):
             await self._context.offsets.commit(owned.queue, final, confirmed=True)
-
-    async def _give_lock_back(self, locks: QueueLocks, owned: OwnedQueue, *, settled: bool) -> None:
-        if owned.lost:
-            locks.forget(owned.queue)
-        elif settled:
-            await locks.unlock([owned.queue])
-        else:
-            # Its listener still runs in a thread: no other member should get the queue
-            # before the lock expires.
-            group, queue = self._context.group, owned.queue
-            logger.warning(
-                "group %s: a listener of %r still runs in its thread; the lock is not given back, "
-                "it expires",
-                group,
-                queue,
-            )
-            locks.forget(owned.queue)

@@ -23,6 +23,7 @@ from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
 from rocketmq_sdk.consumer.pull.puller import PullContext
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics, Rates
 from rocketmq_sdk.errors import BrokerError, ConfigurationError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.bodies.members import ConsumerData
@@ -153,6 +154,7 @@ class LitePullMember(QueueMembership):
                 logger.exception(
                     "group %s: the listener of assignment changes failed; consumption goes on",
                     self._group,
+                    extra=about(group=self._group),
                 )
 
     def heartbeat_data(self) -> ConsumerData:

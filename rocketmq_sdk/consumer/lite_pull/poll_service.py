@@ -15,6 +15,7 @@ import trio
 from rocketmq_sdk.consumer.lite_pull.prefetched_queue import PrefetchedQueue
 from rocketmq_sdk.consumer.statistics import Counters
 from rocketmq_sdk.errors import ClosedError
+from rocketmq_sdk.log_fields import about
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -171,6 +172,7 @@ class PollService:
                     "auto_done=False",
                     portions[0][0].queue,
                     portions[0][1],
+                    extra=about(queue=portions[0][0].queue),
                 )
                 return
 

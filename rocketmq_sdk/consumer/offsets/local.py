@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import ConfigurationError, RemoteProtocolError, StoreError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.protocol.bodies.offsets import ResetOffsetBody
 from rocketmq_sdk.protocol.json.dialect import encode_pretty
 
@@ -83,6 +84,7 @@ class LocalOffsets:
                     self._group,
                     path,
                     error,
+                    extra=about(group=self._group),
                 )
             else:
                 self._is_good = path is self.path
@@ -136,6 +138,7 @@ class LocalOffsets:
                     "group %s: its offsets cannot be written, to be tried again: %s",
                     self._group,
                     error,
+                    extra=about(group=self._group),
                 )
             return False
         self._dirty, self._complaint, self._is_good = False, "", True

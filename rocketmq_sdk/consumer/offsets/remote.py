@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.client.api.offsets import query_consumer_offset, update_consumer_offset
 from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.log_fields import about
 
 if TYPE_CHECKING:
     from rocketmq_sdk.client.api.caller import Caller
@@ -72,6 +73,7 @@ class RemoteOffsets:
                 offset,
                 queue,
                 error,
+                extra=about(group=self._group, queue=queue),
             )
             return False
         return True

@@ -17,6 +17,7 @@ import trio
 from rocketmq_sdk.client.api.pop import batch_ack_messages
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
+from rocketmq_sdk.log_fields import about
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -120,6 +121,7 @@ class Acknowledgements:
                     len(receipts),
                     line.broker_name,
                     error,
+                    extra=about(group=self._group),
                 )
                 return False
             for receipt in receipts:

@@ -28,6 +28,7 @@ from rocketmq_sdk.consumer.pull.puller import QueueService
 from rocketmq_sdk.consumer.retry_delays import LEVELS, delay_ms
 from rocketmq_sdk.consumer.retry_states import State, failure
 from rocketmq_sdk.errors import BrokerError, RocketMQError, RouteError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.enums import ConsumeFrom, PopStatus
 from rocketmq_sdk.protocol.headers.pop import PopMessageRequestHeader
 
@@ -212,6 +213,7 @@ class PopPlaces:
                             self._group,
                             popped.queue,
                             error,
+                            extra=about(group=self._group, queue=popped.queue),
                         )
                     if error.route_stale:
                         self._client.routes.request_refresh(popped.queue.topic)
@@ -339,6 +341,7 @@ class PopPlaces:
                 self._group,
                 message.message_id,
                 error,
+                extra=about(group=self._group, message_id=message.message_id),
             )
         self._kept.add(receipt)
         return True

@@ -27,6 +27,7 @@ from rocketmq_sdk.errors import (
     RouteError,
     SubscriptionError,
 )
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.enums import PullStatus
 from rocketmq_sdk.model.properties import RETRY_TOPIC
 from rocketmq_sdk.model.route import MASTER_ID
@@ -309,6 +310,7 @@ class QueuePuller:
             old.next_offset,
             self._queue,
             offset,
+            extra=about(group=self._context.group, queue=self._queue),
         )
         if old.locked_until < math.inf:
             self._context.service.withdraw(old)
@@ -351,6 +353,7 @@ class QueuePuller:
                 offset,
                 error,
                 offset + 1,
+                extra=about(topic=queue.topic, group=self._context.group, queue=queue.queue_id),
             )
         self._undecoded += 1
         self.complaint = f"the message at offset {offset} cannot be decoded: {error}"
@@ -378,6 +381,7 @@ class QueuePuller:
                 context.group,
                 self._queue,
                 error,
+                extra=about(group=context.group, queue=self._queue),
             )
         if isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL:
             await trio.sleep(FLOW_CONTROL_DELAY)

@@ -22,9 +22,11 @@ from rocketmq_sdk.consumer.push.listener_service import (
     ListenerService,
     Worker,
     describe,
+    topic_of,
 )
 from rocketmq_sdk.consumer.retry_states import Event, State, failure
 from rocketmq_sdk.consumer.send_back import RECONSUME_DELAY, TIMEOUT_DELAY_LEVEL
+from rocketmq_sdk.log_fields import about
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -104,7 +106,11 @@ class ConcurrentService(ListenerService):
             delay_level = error.delay_level
             failed = self._meant(error, messages)
             logger.debug(
-                "group %s: the listener answered %r to %s", self._group, error, describe(failed)
+                "group %s: the listener answered %r to %s",
+                self._group,
+                error,
+                describe(failed),
+                extra=about(group=self._group, topic=topic_of(failed)),
             )
         else:
             self.last_failure = repr(error)
@@ -115,6 +121,7 @@ class ConcurrentService(ListenerService):
                 self._fate(failed),
                 describe(failed),
                 exc_info=error,
+                extra=about(group=self._group, topic=topic_of(failed)),
             )
         if len(failed) != len(messages):
             kept = {id(message) for message in failed}
@@ -171,6 +178,7 @@ class ConcurrentService(ListenerService):
                 self._consume_timeout,
                 fate,
                 describe(messages),
+                extra=about(group=self._group, topic=topic_of(messages)),
             )
             await self._return(process_queue, messages, TIMEOUT_DELAY_LEVEL)
 

@@ -30,6 +30,7 @@ from rocketmq_sdk.consumer.listener import (
 from rocketmq_sdk.consumer.outcome import ConsumeOrderlyStatus
 from rocketmq_sdk.consumer.statistics import Counters
 from rocketmq_sdk.errors import ConfigurationError, RequestTimeoutError
+from rocketmq_sdk.log_fields import about
 
 if TYPE_CHECKING:
     from rocketmq_sdk.consumer.outcome import ListenerAnswer
@@ -265,7 +266,12 @@ class ListenerService:
                 # A cancelled listener may fail while it unwinds.
                 if not worker.abandoned:
                     raise
-                logger.debug("group %s: a cancelled listener failed", self._group, exc_info=True)
+                logger.debug(
+                    "group %s: a cancelled listener failed",
+                    self._group,
+                    exc_info=True,
+                    extra=about(group=self._group),
+                )
             await self._conclude(worker)
         self._workers.remove(worker)
 
@@ -378,7 +384,10 @@ class ListenerService:
         if cancelled is None or not isinstance(failures, ExceptionGroup):
             raise group
         logger.warning(
-            "group %s: a listener failed while it was cancelled", self._group, exc_info=failures
+            "group %s: a listener failed while it was cancelled",
+            self._group,
+            exc_info=failures,
+            extra=about(group=self._group),
         )
         await trio.lowlevel.checkpoint()
         await self._after_failure(worker, failures)
@@ -396,6 +405,7 @@ class ListenerService:
                 "group %s: with batch=%d the listener gets lists of messages",
                 self._group,
                 self._batch,
+                extra=about(group=self._group),
             )
 
     @abstractmethod
@@ -420,6 +430,7 @@ class ListenerService:
                 self._group,
                 answer,
                 describe(messages),
+                extra=about(group=self._group, topic=topic_of(messages)),
             )
             return messages
         return [message for message in messages if id(message) in meant]
@@ -457,3 +468,8 @@ def describe(messages: Sequence[ReceivedMessage]) -> str:
     return (
         f"message {first.message_id} of {first.topic} (attempt {first.reconsume_times + 1}){more}"
     )
+
+
+def topic_of(messages: Sequence[ReceivedMessage]) -> str | None:
+    """The topic of messages, for the log; None for none."""
+    return messages[0].topic if messages else None

@@ -29,6 +29,7 @@ from rocketmq_sdk.consumer.push.concurrent import ConcurrentService
 from rocketmq_sdk.consumer.push.orderly import OrderlyService
 from rocketmq_sdk.consumer.send_back import SendBack
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics, Rates
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.enums import ConsumeType
 from rocketmq_sdk.model.properties import RETRY_TOPIC
 from rocketmq_sdk.names import origin_of_pop_retry, retry_topic
@@ -202,6 +203,7 @@ class PushMember(QueueMembership):
             "group %s: message %s failed and is left out: broadcasting has no retries",
             self._group,
             message.message_id,
+            extra=about(group=self._group, message_id=message.message_id),
         )
         return True
 
@@ -357,6 +359,7 @@ def _consume_directly(
                 "the listener failed on message %s, which it was handed directly",
                 message.message_id,
                 exc_info=True,
+                extra=about(message_id=message.message_id),
             )
             result, remark = ConsumeResult.THROW_EXCEPTION, repr(error)
         return ConsumeMessageDirectlyResult(orderly, True, result, remark, clock.now_ms() - began)

@@ -29,8 +29,10 @@ from rocketmq_sdk.consumer.push.listener_service import (
     ListenerService,
     Worker,
     describe,
+    topic_of,
 )
 from rocketmq_sdk.consumer.retry_states import State, failure
+from rocketmq_sdk.log_fields import about
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -194,7 +196,11 @@ class OrderlyService(ListenerService):
             if isinstance(error, ConsumeLater) and error.suspend is not None:
                 suspension = error.suspend
             logger.debug(
-                "group %s: the listener answered %r to %s", self._group, error, describe(failed)
+                "group %s: the listener answered %r to %s",
+                self._group,
+                error,
+                describe(failed),
+                extra=about(group=self._group, topic=topic_of(failed)),
             )
         else:
             self.last_failure = repr(error)
@@ -204,6 +210,7 @@ class OrderlyService(ListenerService):
                 self._group,
                 describe(failed),
                 exc_info=error,
+                extra=about(group=self._group, topic=topic_of(failed)),
             )
         self.counters_of(process_queue.queue.topic).failed += len(failed)
         kept = await self._sort_out(process_queue, messages, failed, rejected=rejected)

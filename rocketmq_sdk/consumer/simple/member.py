@@ -34,6 +34,7 @@ from rocketmq_sdk.consumer.simple.renewal import Renewals
 from rocketmq_sdk.consumer.simple.trace import ReceiptTrace
 from rocketmq_sdk.consumer.statistics import Counters, Rates, SimpleStatistics
 from rocketmq_sdk.errors import ClosedError, ReceiptHandleError, RocketMQError, WrongTypeError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.protocol.bodies.members import ConsumerData
 from rocketmq_sdk.protocol.subscription import build_subscription
@@ -237,6 +238,7 @@ class SimpleMember(Membership):
                 self._group,
                 len(handles),
                 error,
+                extra=about(group=self._group),
             )
 
     async def _bury(self, message: PoppedMessage) -> None:
@@ -265,6 +267,7 @@ class SimpleMember(Membership):
                 message.message_id,
                 message.topic,
                 error,
+                extra=about(topic=message.topic, group=self._group, message_id=message.message_id),
             )
             return
         self._counters_of(message.receipt.topic).consumed -= 1
@@ -274,6 +277,7 @@ class SimpleMember(Membership):
             self._group,
             message.message_id,
             message.topic,
+            extra=about(topic=message.topic, group=self._group, message_id=message.message_id),
         )
 
     # -- receipts
@@ -327,6 +331,7 @@ class SimpleMember(Membership):
                     self._group,
                     message.message_id,
                     error,
+                    extra=about(group=self._group, message_id=message.message_id),
                 )
             await trio.sleep(ACK_RETRY_PAUSE)
 
@@ -415,6 +420,7 @@ class SimpleMember(Membership):
                     self._group,
                     message.message_id,
                     error,
+                    extra=about(group=self._group, message_id=message.message_id),
                 )
 
     async def change_invisible_duration(

@@ -20,6 +20,7 @@ from rocketmq_sdk.client.api.pop import notification, pop_message
 from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt
 from rocketmq_sdk.consumer.simple.hung_places import HungPlaces
 from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.enums import PopStatus
 from rocketmq_sdk.protocol.headers.pop import NotificationRequestHeader, PopMessageRequestHeader
 
@@ -238,6 +239,7 @@ class Receiver:
                     place.topic,
                     place.broker_name,
                     error,
+                    extra=about(topic=place.topic, group=self._group),
                 )
                 continue
             if not popped.is_empty:
@@ -320,6 +322,7 @@ class Receiver:
                 message.queue_id,
                 message.offset,
                 reason,
+                extra=about(topic=place.topic, group=self._group, queue=message.queue_id),
             )
         return messages
 
@@ -371,6 +374,7 @@ class Receiver:
                     place.topic,
                     place.broker_name,
                     error,
+                    extra=about(topic=place.topic, group=self._group),
                 )
                 await trio.sleep(ERROR_PAUSE)
                 return

@@ -14,6 +14,7 @@ import trio
 
 from rocketmq_sdk.consumer.retry_states import State
 from rocketmq_sdk.errors import ConfigurationError, ReceiptHandleError, RocketMQError
+from rocketmq_sdk.log_fields import about
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -102,6 +103,7 @@ class Renewals:
                     "again",
                     self._group,
                     receipt,
+                    extra=about(group=self._group),
                 )
             return
         if self._moment(entry) > now:  # the program has changed it
@@ -117,6 +119,7 @@ class Renewals:
                 "extended: %s",
                 self._group,
                 error,
+                extra=about(group=self._group),
             )
             return
         except RocketMQError as error:
@@ -124,6 +127,7 @@ class Renewals:
                 "group %s: an invisible duration could not be extended, to be tried again: %s",
                 self._group,
                 error,
+                extra=about(group=self._group),
             )
             self._plan(entry, trio.current_time() + RETRY_INTERVAL)
             return

@@ -22,6 +22,7 @@ from rocketmq_sdk.errors import (
     RouteError,
     TopicNotFoundError,
 )
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.spark.cluster import bridge
 from rocketmq_sdk.spark.cluster.access import ClusterAccess
@@ -119,7 +120,11 @@ class BrokerOffsets:
             )
         except TopicNotFoundError as error:  # that is for `failOnDataLoss`, not for this
             logger.warning(
-                "the offset of queue %s is not written for group %r: %s", queue, self._group, error
+                "the offset of queue %s is not written for group %r: %s",
+                queue,
+                self._group,
+                error,
+                extra=about(topic=queue.topic, group=self._group),
             )
             self._written[queue] = offset
 

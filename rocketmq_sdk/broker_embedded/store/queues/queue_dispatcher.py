@@ -18,6 +18,7 @@ from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import (
     BatchUnit,
 )
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import MAX_QUEUE_OFFSET, ConsumeQueue
+from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.delay_levels import DelayLevels
 from rocketmq_sdk.model.properties import (
     DELAY,
@@ -194,6 +195,7 @@ class QueueDispatcher:
                     queue.topic,
                     queue.queue_id,
                     offset,
+                    extra=about(topic=queue.topic, queue=queue.queue_id),
                 )
 
     def rebuild(self, head: RecordHead, *, from_start: bool) -> bool:
@@ -254,13 +256,15 @@ class QueueDispatcher:
 
         False when the record is left out.
         """
+        where = queue.topic, queue.queue_id
+        fields = about(topic=queue.topic, queue=queue.queue_id)
         if offset > MAX_QUEUE_OFFSET:
             _log.error(
                 "the record at %d claims the impossible offset %d in %s queue %d; left out",
                 position,
                 offset,
-                queue.topic,
-                queue.queue_id,
+                *where,
+                extra=fields,
             )
             return False
         if offset > queue.max_offset:
@@ -269,40 +273,37 @@ class QueueDispatcher:
                 if isinstance(queue, ConsumeQueue):
                     queue.start_at(offset)
             else:
-                where = f"{queue.topic} queue {queue.queue_id}"
                 _log.error(
-                    "%s ends at %d, the next record (at %d) has the offset %d",
-                    where,
+                    "%s queue %d ends at %d, the next record (at %d) has the offset %d",
+                    *where,
                     queue.max_offset,
                     position,
                     offset,
+                    extra=fields,
                 )
             return True
         if isinstance(queue, ConsumeQueue) and queue.end - queue.first == 1 and queue.first > 0:
-            what = "the record in front of it, the first one, claimed"
             _log.error(
                 "%s queue %d begins at offset %d: %s %d; left out",
-                queue.topic,
-                queue.queue_id,
+                *where,
                 offset,
-                what,
+                "the record in front of it, the first one, claimed",
                 queue.first,
+                extra=fields,
             )
             queue.clear()
             queue.start_at(offset)
             return True
         if offset == 0:
-            _log.warning(
-                "%s queue %d begins again at position %d", queue.topic, queue.queue_id, position
-            )
+            _log.warning("%s queue %d begins again at position %d", *where, position, extra=fields)
             queue.clear()
             return True
         _log.warning(
             "%s queue %d: the record at %d repeats the offset %d; left out",
-            queue.topic,
-            queue.queue_id,
+            *where,
             position,
             offset,
+            extra=fields,
         )
         return False
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, NamedTuple
 from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
 from rocketmq_sdk.broker_embedded.store.log.record import is_schedule_topic
 from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.log_fields import about
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -142,7 +143,13 @@ class UnitChain:
             # The units stay in memory; the flush service tries again and refuses writes
             # if it fails too.
             self._spill_at *= 2
-            _log.warning("%s queue %d: units stay in memory: %s", self.topic, self.queue_id, error)
+            _log.warning(
+                "%s queue %d: units stay in memory: %s",
+                self.topic,
+                self.queue_id,
+                error,
+                extra=about(topic=self.topic, queue=self.queue_id),
+            )
 
     def _reset(self, offset: int) -> None:
         self._written = self._synced = self.end = self.next_offset = offset
