@@ -9,9 +9,12 @@ virtual trio clock a delay of two hours passes as fast as the test does.
 from __future__ import annotations
 
 import time
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SUSPENSION: Final = 1.0
 """The least seconds that count as a suspension of the machine."""
@@ -59,6 +62,19 @@ def elapsed() -> float:
     For what goes on elsewhere meanwhile, as the time of a lock at a broker.
     """
     return trio.current_time() + suspended()
+
+
+def timed(work: Callable[[], None], observe: Callable[[float], None]) -> Callable[[], None]:
+    """The same work, which then tells how many seconds it took, in any thread."""
+
+    def measured() -> None:
+        began = time.monotonic()
+        try:
+            work()
+        finally:
+            observe(time.monotonic() - began)
+
+    return measured
 
 
 class SystemClock:

@@ -19,7 +19,7 @@ from rocketmq_sdk.broker_embedded.files_of_settings import FilesOfSettings
 from rocketmq_sdk.broker_embedded.housekeeping import Housekeeping
 from rocketmq_sdk.broker_embedded.namesrv.server import NameServer, dialled_address
 from rocketmq_sdk.broker_embedded.part import Service
-from rocketmq_sdk.broker_embedded.ports import Ports
+from rocketmq_sdk.broker_embedded.ports import Ports, metrics_address
 from rocketmq_sdk.broker_embedded.registration.calls import BrokerIdentity
 from rocketmq_sdk.broker_embedded.replication.part import wants_port
 from rocketmq_sdk.broker_embedded.request import handlers_of, together_of
@@ -59,12 +59,13 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from rocketmq_sdk.broker_embedded.metrics.exporter import Exporter
     from rocketmq_sdk.broker_embedded.part import SavedTable
     from rocketmq_sdk.broker_embedded.request import Request
     from rocketmq_sdk.broker_embedded.settings.options import BrokerOptions
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
-    from rocketmq_sdk.remoting.channel import Channel, Handler
+    from rocketmq_sdk.remoting.channel import Channel, Handler, Turn
     from rocketmq_sdk.remoting.source import ChannelSource
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,9 @@ class EmbeddedBroker(RunsOnce):
     and the name server, as "host:port" or a port number on 127.0.0.1, 0 for any free
     one; without them only this process can reach the broker, by passing it as
     `namesrv=`. With `tls` both ports speak TLS too; the first byte of a connection
-    decides, as in Apache's permissive mode. Single settings are given by their Apache
+    decides, as in Apache's permissive mode. `metrics` is the address in the same form
+    at which metrics and health are served over HTTP (extra `metrics`; without it as the
+    setting `metrics_exporter_type` says). Single settings are given by their Apache
     names in either spelling, as in `flush_disk_type="SYNC_FLUSH"`; they change
     `config`, or what `config_file` says.
 
@@ -127,6 +130,7 @@ class EmbeddedBroker(RunsOnce):
         listen: str | int | None = None,
         namesrv_listen: str | int | None = None,
         tls: ssl.SSLContext | None = None,
+        metrics: str | int | None = None,
         config: BrokerConfig | None = None,
         config_file: str | os.PathLike[str] | None = None,
         namesrv_config_file: str | os.PathLike[str] | None = None,
@@ -141,6 +145,8 @@ class EmbeddedBroker(RunsOnce):
         self._path = None if root is None or root == MEMORY else Path(root)
         self._ports = Ports(listen, namesrv_listen, self._live)
         self._secured = SecuredPorts(self._live.current.tls, tls)
+        self._metrics_at = metrics_address(metrics, self._live.current)
+        self._exporter: Exporter | None = None
         self._clock: Clock = clock or TrioClock()
         self._token: trio.lowlevel.TrioToken | None = None
         self.on_recovery: Callable[[int, int], None] | None = None
@@ -154,6 +160,8 @@ class EmbeddedBroker(RunsOnce):
         """`host:port` of the name server on TCP; None without `namesrv_listen`."""
         self.ha_address: str | None = None
         """`host:port` for slaves; None without such a port (see `haListenPort`)."""
+        self.metrics_address: str | None = None
+        """`host:port` of metrics and health over HTTP; None if they are not served."""
         self.core: Core
         """Store, tables and settings, while the broker is open."""
         self.parts: Parts
@@ -253,12 +261,14 @@ class EmbeddedBroker(RunsOnce):
         self._token = trio.lowlevel.current_trio_token()
         async with AsyncExitStack() as stack:
             stack.callback(self._forget_run)
+            if self._metrics_at is not None:
+                await self._open_metrics(stack, *self._metrics_at)
             await self._open_ports(stack)
             packed = pack_host(*split_address(self._ports.own_address))
             files = self._files()
             sized = self._fit_sizes(files)
             store = MessageStore(self._store_config(), files, self._clock, packed)
-            store.on_recovery = self.on_recovery
+            store.on_recovery = self._told_recovery()
             await stack.enter_async_context(store)
             if sized:
                 note_sizes(files, store.config)
@@ -270,6 +280,8 @@ class EmbeddedBroker(RunsOnce):
                     yield
                     limit = CLOSE_TIMEOUT
                 finally:
+                    if self._exporter is not None:
+                        self._exporter.closing()
                     async with bounded_cleanup(limit * (1 - _FOR_LAST_SAVE)):
                         await self._close(problems, limit * _FOR_LEAVING)
                     async with bounded_cleanup(limit * _FOR_LAST_SAVE):
@@ -280,6 +292,25 @@ class EmbeddedBroker(RunsOnce):
                     nursery.cancel_scope.cancel()
             if problems:
                 raise problems[0]
+
+    async def _open_metrics(self, stack: AsyncExitStack, host: str, port: int) -> None:
+        """Serve metrics and health from now on, before the store is open."""
+        from rocketmq_sdk.broker_embedded.metrics.exporter import Exporter
+
+        self._exporter = Exporter(self.config)
+        self.metrics_address = await stack.enter_async_context(self._exporter.serving(host, port))
+
+    def _told_recovery(self) -> Callable[[int, int], None] | None:
+        exporter, told = self._exporter, self.on_recovery
+        if exporter is None:
+            return told
+
+        def tell(done: int, total: int) -> None:
+            exporter.recovering(done, total)
+            if told is not None:
+                told(done, total)
+
+        return tell
 
     def _forget_run(self) -> None:
         self._token = None
@@ -365,6 +396,9 @@ class EmbeddedBroker(RunsOnce):
         self.core = Core(
             store, live, self._clock, store_host=packed, address=lambda: ports.own_address
         )
+        if self._exporter is not None:
+            self.core.stats.figures = self._exporter.figures
+            store.observe_syncs(self._exporter.figures.syncs.add)
         self.namesrv = NameServer(
             self._clock,
             config=self._namesrv_config,
@@ -407,19 +441,28 @@ class EmbeddedBroker(RunsOnce):
             together,
         )
         # In memory there is no write to join.
-        turn = self.core.put_times.around(store if store.files.write_through else None)
+        turn: Turn = self.core.put_times.around(store if store.files.write_through else None)
         guarded, of_namesrv = self.parts.access.guarded, self.namesrv.handler
+        handler = guarded(self._front(self._dispatcher), self._dispatcher, rows)
+        vip_handler = guarded(self._front(of_vip), of_vip, rows)
+        fast_failure, on_open = FastFailure(self._live, rows), None
+        if self._exporter is not None:
+            times = self._exporter.measure(self.core, turn, rows)
+            turn, on_open = times, times.opened
+            handler, vip_handler = times.in_front_of(handler), times.in_front_of(vip_handler)
         self.server = RemotingServer(
-            guarded(self._front(self._dispatcher), self._dispatcher, rows),
+            handler,
+            on_open=on_open,
             on_close=self._channel_closed,
             tls=self._secured.server,
             tls_mode=self._secured.mode,
             turn=turn,
-            overdue=FastFailure(self._live, rows),
+            overdue=fast_failure,
             budget=self.core.memory,
         )
         self.vip_server = RemotingServer(
-            guarded(self._front(of_vip), of_vip, rows),
+            vip_handler,
+            on_open=on_open,
             on_close=self._channel_closed,
             tls=self._secured.server,
             tls_mode=self._secured.mode,
@@ -432,6 +475,13 @@ class EmbeddedBroker(RunsOnce):
             tls_mode=self._secured.mode,
             budget=self.core.memory,
         )
+        if self._exporter is not None:
+            servers = {
+                "broker": self.server,
+                "vip": self.vip_server,
+                "namesrv": self.namesrv_server,
+            }
+            self._exporter.know(self.core, self.parts, servers, self._path, fast_failure)
 
     def _identity(self) -> BrokerIdentity:
         config, address = self.config, self._ports.own_address
@@ -466,6 +516,8 @@ class EmbeddedBroker(RunsOnce):
         if ports.ha:
             self.ha_address = join_address(ports.host, ports.ha_port)
         await registration.wait_tried()
+        if self._exporter is not None:
+            self._exporter.opened()
 
     async def _close(self, problems: list[Exception], leaving: float) -> None:
         """Close the broker within the caller's time limit, `leaving` seconds of it for
@@ -523,6 +575,8 @@ class EmbeddedBroker(RunsOnce):
 
     def _channel_closed(self, channel: Channel) -> None:
         """Each part forgets the channel, whatever happens in the others."""
+        if self._exporter is not None:
+            self._exporter.channel_closed(channel)
         for part in self.parts:
             try:
                 part.channel_closed(channel)

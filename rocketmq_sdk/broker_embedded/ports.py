@@ -6,11 +6,13 @@ They are bound before the store opens and served until the broker closes.
 from __future__ import annotations
 
 import logging
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
 from rocketmq_sdk.broker_embedded.replication.part import open_ha_listeners, wants_port
+from rocketmq_sdk.broker_embedded.settings.config import MetricsExporterType
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import join_address, split_address
 from rocketmq_sdk.transport.tcp import open_tcp_listeners
@@ -156,6 +158,21 @@ class Ports:
             scope.cancel()
         for _scope, ended in self._accepting:
             await ended.wait()
+
+
+def metrics_address(asked: str | int | None, config: BrokerConfig) -> tuple[str, int] | None:
+    """Where metrics are served, as asked for or by the settings; None: nowhere.
+
+    Raises `ConfigurationError` for something that is no address, and without the
+    package that serves them.
+    """
+    found = _parse_listen(asked)
+    if found is None and config.metrics_exporter_type is MetricsExporterType.PROM:
+        host = config.metrics_prom_exporter_host or config.broker_ip1 or _LOCAL_HOST
+        found = host, config.metrics_prom_exporter_port
+    if found is not None and find_spec("h11") is None:
+        raise ConfigurationError("metrics need h11; install rocketmq-trio[metrics]")
+    return found
 
 
 def _close_all(listeners: Listeners) -> None:

@@ -129,6 +129,12 @@ def _add_broker(commands: argparse._SubParsersAction[Any]) -> None:
     broker.add_argument(
         "--require-tls", action="store_true", help="refuse connections that are not TLS"
     )
+    broker.add_argument(
+        "--metrics",
+        metavar="HOST:PORT",
+        help="serve metrics for Prometheus and health over HTTP there (docs/metrics.md); port 0 is "
+        "a free one (default: as metricsExporterType and metricsPromExporterPort say)",
+    )
     setting_help = "one setting by Apache's name; may be repeated, wins over --config"
     broker.add_argument(
         "--set", metavar="NAME=VALUE", action="append", default=[], help=setting_help

@@ -99,6 +99,7 @@ async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
             options.store,
             listen=listen,
             namesrv_listen=namesrv_listen,
+            metrics=options.metrics,
             config=config,
             config_file=options.config,
             namesrv_config_file=options.namesrv_config,
@@ -107,10 +108,10 @@ async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
             broker.on_recovery = bar
             async with broker, short_collections():
                 bar.close()
-                print(
-                    f"ready: name server {broker.namesrv_address}, broker {broker.address}",
-                    flush=True,
-                )
+                where = f"ready: name server {broker.namesrv_address}, broker {broker.address}"
+                if broker.metrics_address is not None:
+                    where += f", metrics http://{broker.metrics_address}/metrics"
+                print(where, flush=True)
                 async for number in signals:
                     print(f"{signal.Signals(number).name}: closing", file=sys.stderr, flush=True)
                     break

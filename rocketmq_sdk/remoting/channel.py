@@ -264,6 +264,7 @@ class Channel(ABC):
 
     __slots__ = (
         "__weakref__",
+        "answered_late",
         "attributes",
         "channel_id",
         "close_reason",
@@ -304,6 +305,8 @@ class Channel(ABC):
         self.closed = False
         self.close_reason = None
         self.on_close = []
+        self.answered_late: Callable[[Channel, Command, Command], None] | None = None
+        """Told of each answer that `respond` gives, with its request; for one owner."""
 
     async def call(self, command: Command, timeout: float) -> Command:
         """Send a request and wait for its answer, whatever its code.

@@ -117,6 +117,8 @@ class CommandChannel(Channel):
             self._current = None
         elif not self._forget_open(request):
             return
+        if self.answered_late is not None:
+            self.answered_late(self, request, response)
         if self.closed or request.flag & FLAG_ONEWAY:
             return
         if self.unsent_bytes() > self.limits.max_unsent_bytes:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import h11
 import trio
 
+from rocketmq_sdk.http_server import HttpServer
 from rocketmq_sdk.testing.control.endpoint import Endpoint
-from rocketmq_sdk.testing.control.http_server import HttpServer
 from rocketmq_sdk.transport.tcp import open_tcp_listeners
 
 if TYPE_CHECKING:
@@ -78,7 +78,9 @@ async def open_control(
     """The control endpoint of a broker, and a client of it."""
     async with trio.open_nursery() as nursery:
         listeners, port = await open_tcp_listeners("127.0.0.1", 0)
-        server = HttpServer(Endpoint(broker, advance).answer, loopback_only=loopback_only)
+        server = HttpServer(
+            Endpoint(broker, advance).answer, loopback_only=loopback_only, name="control endpoint"
+        )
         await nursery.start(server.serve, listeners)
         async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
             yield Control(stream, port)

@@ -309,6 +309,10 @@ FACES: Final = (
                 "str | None",
                 "`host:port` for slaves; None without such a port (see `haListenPort`).",
             ),
+            "metrics_address": (
+                "str | None",
+                "`host:port` of metrics and health over HTTP; None if they are not served.",
+            ),
             "on_recovery": (
                 "Callable[[int, int], None] | None",
                 """Progress callback `(done, total)` in log bytes; called from a worker thread.

@@ -144,7 +144,7 @@ class AckProcessor:
         when all are.
         """
         check_revive_queue(self._core, self._state, handle.revive_queue_id)
-        self._core.stats.acknowledged(topic, group, len(offsets))
+        self._count(topic, group, queue_id, len(offsets))
         state = self._state
         key = match_key(
             topic, group, queue_id, handle.start_offset, handle.pop_time, handle.broker_name
@@ -182,13 +182,19 @@ class AckProcessor:
         if reached == -1:
             remark = f"offset is illegal, key:{topic}@{queue_id}, commit:{offset}, next:{reached}"
             return Command.response(ResponseCode.MESSAGE_ILLEGAL, remark=remark)
-        core.stats.acknowledged(topic, group)
+        self._count(topic, group, queue_id, 1)
         if reached >= 0:
             if not core.offsets.has_reset(group, topic, queue_id):
                 core.offsets.commit(group, topic, queue_id, reached)
             if state.order.is_free(topic, group, queue_id):
                 state.waiting.wake(topic, group, queue_id)
         return Command.response()
+
+    def _count(self, topic: str, group: str, queue_id: int, messages: int) -> None:
+        stats = self._core.stats
+        stats.acknowledged(topic, group, messages)
+        if stats.figures is not None:
+            stats.figures.returned(topic, group, queue_id, messages)
 
     # Batches
 

@@ -109,6 +109,10 @@ class PopBuffer:
     def __len__(self) -> int:
         return len(self._entries)
 
+    def queue_count(self) -> int:
+        """Queues of groups that have pops here."""
+        return len(self._queues)
+
     def position(self, key: QueueKey) -> int:
         """Where the next pop of a queue begins, by pops not yet passed; -1 for none.
 

@@ -70,6 +70,8 @@ class ChangeInvisibleTimeProcessor:
             suspend=bool(header.suspend),
         )
         core.stats.checkpoint(header.topic, header.consumer_group)
+        if core.stats.figures is not None:  # its ack, below, takes it off again
+            core.stats.figures.popped(header.topic, header.consumer_group, header.queue_id, 1)
         stored = self._state.records.put_checkpoint(checkpoint, handle.revive_queue_id)
         if not is_stored(stored):
             remark = (

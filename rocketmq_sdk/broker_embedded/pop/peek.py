@@ -103,6 +103,8 @@ class PeekProcessor:
             seen.count += result.count
             if result.count:
                 core.stats.got(topic, group, queue_id, result.count, result.size)
+                if core.stats.figures is not None:
+                    core.stats.figures.got(header.topic, group, result.count, result.size)
 
 
 class _Seen:

@@ -431,7 +431,7 @@ class PopProcessor:
             body = as_of_topic(body, header.topic, handle)
         answer.add(kind, queue_id, body, offsets)
         answer.rest += max(0, result.max_offset - result.next_begin_offset)
-        self._core.stats.got(topic, group, queue_id, len(offsets), result.size)
+        self._state.count_out(topic, header.topic, group, queue_id, len(offsets), result.size)
 
     def _book(self, pop: _Pop, key: QueueKey, offsets: list[int], next_offset: int) -> bool:
         """Keep or store the checkpoint of a pop; False when it cannot be stored."""

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.broker_embedded.settings.config import LiveConfig
     from rocketmq_sdk.broker_embedded.store.messages import PutResult
+    from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
     from rocketmq_sdk.broker_embedded.timers.intake import Intake
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.protocol.bodies.pop_records import AckRecord
@@ -42,10 +43,18 @@ _COMPLETE_TEXT: Final = f"{COMPLETE}\x01true\x02"
 class PopRecords:
     """Writes checkpoints and acks."""
 
-    __slots__ = ("_clock", "_in_flight", "_put", "_store_host", "topic", "written")
+    __slots__ = ("_clock", "_in_flight", "_put", "_stats", "_store_host", "topic", "written")
 
-    def __init__(self, put: Intake, config: LiveConfig, clock: Clock, store_host: bytes) -> None:
+    def __init__(
+        self,
+        put: Intake,
+        config: LiveConfig,
+        clock: Clock,
+        store_host: bytes,
+        stats: BrokerStats,
+    ) -> None:
         self._put = put
+        self._stats = stats
         self._clock = clock
         self._store_host = store_host
         self.topic = revive_topic(config.current.broker_cluster_name)
@@ -69,6 +78,7 @@ class PopRecords:
         result = self._store(
             body, CHECKPOINT_TAG, checkpoint.unique_key, revive_queue_id, due, more
         )
+        self._note(checkpoint, result)
         if self._put.store.needs is not None and is_stored(result):
             self._in_flight[PopCheckPoint.decode(body).identity] = self._places_of(checkpoint)
         return result
@@ -99,7 +109,34 @@ class PopRecords:
 
     def put_ack(self, ack: AckRecord, revive_queue_id: int, due_ms: int) -> PutResult:
         """Store an ack, due when its checkpoint's messages would be visible again."""
-        return self._store(ack.encode(), ack.tag, ack.unique_key, revive_queue_id, due_ms)
+        result = self._store(ack.encode(), ack.tag, ack.unique_key, revive_queue_id, due_ms)
+        self._note(ack, result)
+        return result
+
+    # --- counting
+
+    def _note(self, record: PopCheckPoint | AckRecord, result: PutResult) -> None:
+        figures = self._stats.figures
+        if figures is not None:
+            key = record.group, record.topic, _kind(record), result.status.name
+            figures.revive_in.add(key)
+
+    def read(self, record: PopCheckPoint | AckRecord, queue_id: int) -> None:
+        """A record came out of a queue of the revive topic."""
+        figures = self._stats.figures
+        if figures is not None:
+            figures.revive_out.add((record.group, record.topic, str(queue_id), _kind(record)))
+
+    def revived(
+        self, checkpoint: PopCheckPoint, topic: str, queue_id: int, result: PutResult
+    ) -> None:
+        """A message of a checkpoint was put into a retry topic."""
+        self._stats.put(topic, queue_id, result.count, result.size)
+        figures = self._stats.figures
+        if figures is not None:
+            key = checkpoint.group, checkpoint.topic, result.status.name
+            figures.revive_retries.add(key)
+            figures.returned(checkpoint.topic, checkpoint.group, checkpoint.queue_id)
 
     def _store(
         self, body: bytes, tag: str, unique_key: str, queue_id: int, due_ms: int, more: str = ""
@@ -120,6 +157,11 @@ class PopRecords:
         )
         self.written += 1
         return self._put.put_at(message, due_ms, now)
+
+
+def _kind(record: PopCheckPoint | AckRecord) -> str:
+    """The kind of a record in metrics (`PopReviveMessageType`)."""
+    return "CK" if isinstance(record, PopCheckPoint) else "ACK"
 
 
 def is_stored(result: PutResult) -> bool:

@@ -67,7 +67,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.messages import Arrival
     from rocketmq_sdk.broker_embedded.tables.groups import GroupManager
     from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
-    from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
     from rocketmq_sdk.broker_embedded.tables.topics import TopicManager
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.model.message import ReceivedMessage
@@ -136,7 +135,6 @@ class ReviveService:
         store_host: bytes,
         *,
         delivered_until: Callable[[], int],
-        stats: BrokerStats,
     ) -> None:
         """`delivered_until` gives the moment up to which all timers were delivered.
 
@@ -151,7 +149,6 @@ class ReviveService:
         self._clock = clock
         self._store_host = store_host
         self._delivered_until = delivered_until
-        self._stats = stats
         self._queues: dict[int, ReviveQueue] = {}
         self._copies: Counter[Identity] | None = None
         self._finished: set[tuple[object, ...]] = set()
@@ -323,9 +320,12 @@ class ReviveService:
         text = message.properties_bytes.decode("utf-8", "replace")
         tag = property_in_text(text, TAGS)
         if tag == CHECKPOINT_TAG:
-            self._take_checkpoint(queue, offset, PopCheckPoint.decode(message.body))
+            checkpoint = PopCheckPoint.decode(message.body)
+            self._records.read(checkpoint, queue.queue_id)
+            self._take_checkpoint(queue, offset, checkpoint)
         elif tag in (ACK_TAG, BATCH_ACK_TAG):
             ack = AckRecord.decode(message.body, batch=tag == BATCH_ACK_TAG)
+            self._records.read(ack, queue.queue_id)
             if not (ack.broker_name or "").strip():
                 # Apache's merge buffer names no broker in the batches that it writes
                 # (`putBatchAckToStore`); this one is meant.
@@ -487,7 +487,7 @@ class ReviveService:
         if not is_stored(result):
             raise _UnavailableError(f"{topic} takes no message ({result.status.name})")
         self.revived += 1
-        self._stats.put(topic, queue_id, result.count, result.size)
+        self._records.revived(checkpoint, topic, queue_id, result)
 
     def _copy(
         self, message: ReceivedMessage, topic: str, queue_id: int, text: str, attempt: int

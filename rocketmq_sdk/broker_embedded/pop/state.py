@@ -53,7 +53,7 @@ class PopState:
         self._core = core
         self.order = OrderInfoManager(ConfigFile(store.files, order_info.FILE_NAME), clock)
         self.intake = timers.intake
-        self.records = PopRecords(timers.intake, config, clock, core.store_host)
+        self.records = PopRecords(timers.intake, config, clock, core.store_host, core.stats)
         # Nobody reads checkpoints of a broker in memory later; a full disk takes none.
         forgotten = ends_with_its_store(store.files)
         self.buffer = PopBuffer(
@@ -73,7 +73,6 @@ class PopState:
             clock,
             core.store_host,
             delivered_until=lambda: delivered_until(timers.service),
-            stats=core.stats,
         )
         self.progress = PopProgress(store, lambda: self.records.written + self.revive.revived)
         self.waiting: PopHolder
@@ -105,6 +104,17 @@ class PopState:
             copies = await core.store.files.run(lambda: revived_copies(core.store, progress.before))
         await self.revive.load(copies, progress.before)
         core.offsets.around_write = progress.writing
+
+    def count_out(
+        self, topic: str, asked: str, group: str, queue_id: int, messages: int, size: int
+    ) -> None:
+        """Messages left for a pop of the topic `asked`, out of it or a retry topic."""
+        stats = self._core.stats
+        stats.got(topic, group, queue_id, messages, size)
+        if stats.figures is not None:
+            retry = "false" if topic == asked else "true"
+            stats.figures.got(asked, group, messages, size, retry)
+            stats.figures.popped(topic, group, queue_id, messages)
 
     def release(self) -> None:
         """Answer all requests that wait; from now on pops get nothing."""

@@ -238,9 +238,10 @@ class PullProcessor:
         ):
             return self._hold(channel, request, header, message_filter)
         if code == ResponseCode.SUCCESS:
-            self._core.stats.got(
-                header.topic, header.consumer_group, header.queue_id, result.count, result.size
-            )
+            stats, count, size = self._core.stats, result.count, result.size
+            stats.got(header.topic, header.consumer_group, header.queue_id, count, size)
+            if stats.figures is not None:
+                stats.figures.pulled(header.topic, header.consumer_group, count, size)
         else:
             self._core.stats.pull_missed += 1
         self._offsets.note_pulled(header.consumer_group, header.topic, header.queue_id, next_offset)

@@ -113,6 +113,8 @@ class PlainSends:
             if lane.units:
                 times = len(lane.units)
                 count_put(lane.topic, lane.queue_id, times, lane.size, times)
+        if core.stats.figures is not None:
+            core.stats.figures.put_run(run.lanes, run.messages[: len(run.positions)])
         return self._answers(run, asked)
 
     def _admit(self, run: Run, requests: Sequence[Command]) -> list[tuple[Command, str, str]]:

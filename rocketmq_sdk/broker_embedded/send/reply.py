@@ -149,7 +149,12 @@ class ReplyProcessor(SendProcessor):
         if self._core.config.current.store_reply_message_enable:
             result = self._intake.put(message)
             if result.ok:
-                self._stats.put(message.topic, message.queue_id, result.count, result.size)
+                stats = self._stats
+                stats.put(message.topic, message.queue_id, result.count, result.size)
+                if stats.figures is not None:
+                    stats.figures.put_text(
+                        message.topic, message.properties, result.count, result.size
+                    )
                 fields["msgId"] = f"{self._host_hex}{result.physical_offset:016X}"
                 fields["queueOffset"] = str(result.queue_offset)
             else:

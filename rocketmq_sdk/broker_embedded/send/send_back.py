@@ -136,6 +136,8 @@ class SendBackProcessor:
         core.stats.sent_back(origin, header.group)
         if dead:
             core.stats.dead_letters += 1
+            if core.stats.figures is not None:
+                core.stats.figures.dead_letters.add((header.group, header.origin_topic or origin))
         return Command.response()
 
 

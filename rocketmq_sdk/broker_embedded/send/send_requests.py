@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.registration.service import RegistrationService
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
     from rocketmq_sdk.broker_embedded.store.messages import PutResult
+    from rocketmq_sdk.broker_embedded.tables.figures import Figures
     from rocketmq_sdk.broker_embedded.timers.intake import Intake
     from rocketmq_sdk.broker_embedded.transactions.part import TransactionPart
     from rocketmq_sdk.protocol.bodies.topics import TopicConfig
@@ -284,6 +285,8 @@ class SendProcessor:
                 _check_numbers(request)
             return self._error(*self._intake.failure(status))
         self._stats.put(message.topic, message.queue_id, result.count, result.size)
+        if self._stats.figures is not None:
+            self._count_kind(self._stats.figures, message, result)
         if request.flag & FLAG_ONEWAY:
             return None
         host = self._host_hex
@@ -323,6 +326,10 @@ class SendProcessor:
         began = self._times.start()
         store.when_durable(result, partial(self._answer_durable, channel, request, response, began))
         return None
+
+    @staticmethod
+    def _count_kind(figures: Figures, message: MessageToStore, result: PutResult) -> None:
+        figures.put_text(message.topic, message.properties, result.count, result.size)
 
     def _answer_durable(
         self,
@@ -477,6 +484,8 @@ class SendProcessor:
             most = int(ext["l"])
         if message.reconsume_times <= most and not self._members.locks.any_alive(group):
             return
+        if self._stats.figures is not None:
+            self._stats.figures.dead_letters.add((group, message.topic))
         dead = core.topics.create_retry(dead_letter_topic(group), 1)
         message.topic, message.queue_id = dead.topic_name, 0
         message.properties = f"{without_property(message.properties, DELAY)}DELAY\x01-1\x02"

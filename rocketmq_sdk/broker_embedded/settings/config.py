@@ -25,7 +25,14 @@ from rocketmq_sdk.broker_embedded.settings.apache_names import (
     settings_of,
 )
 from rocketmq_sdk.broker_embedded.settings.changes import check_kept, check_known
-from rocketmq_sdk.broker_embedded.settings.fields import codes, integer, one_name, one_path, secret
+from rocketmq_sdk.broker_embedded.settings.fields import (
+    codes,
+    integer,
+    labels,
+    one_name,
+    one_path,
+    secret,
+)
 from rocketmq_sdk.broker_embedded.settings.known_settings import REFUSALS, WITHOUT_EFFECT
 from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties, write_properties
 from rocketmq_sdk.broker_embedded.settings.tls import TlsConfig
@@ -76,6 +83,11 @@ _READ_AT_THE_START: Final = frozenset(
         "authorizationEnabled",
         "authorizationWhitelist",
         "aclEnable",
+        "metricsExporterType",
+        "metricsLabel",
+        "metricsOtelCardinalityLimit",
+        "metricsPromExporterHost",
+        "metricsPromExporterPort",
         "migrateAuthFromV1Enabled",
         "plainAclFile",
     }
@@ -108,6 +120,14 @@ _SECRETS: Final = frozenset(
     )
 )
 ALWAYS_BLACK_LISTED: Final = _SECRETS | {"configBlackList", "brokerConfigPath", "rocketmqHome"}
+
+
+class MetricsExporterType(Enum):
+    """How metrics leave the broker (`MetricsExporterType` of Apache)."""
+
+    DISABLE = "DISABLE"
+    PROM = "PROM"
+    """They are fetched over HTTP, as by Prometheus."""
 
 
 class BrokerRole(Enum):
@@ -158,6 +178,16 @@ class BrokerConfig:
     """
     broker_role: BrokerRole = BrokerRole.ASYNC_MASTER
     broker_permission: int = integer(6, 0, 7)
+    metrics_exporter_type: MetricsExporterType = MetricsExporterType.DISABLE
+    """PROM serves metrics and health over HTTP (docs/metrics.md)."""
+    metrics_prom_exporter_host: str | None = None
+    """The address for that; None: `brokerIP1`, else 127.0.0.1."""
+    metrics_prom_exporter_port: int = integer(5557, 0, 65535)
+    """The port for that; 0 takes any free one."""
+    metrics_label: str | None = attrs.field(default=None, validator=labels)
+    """More labels of all samples, as `name:value,name:value`."""
+    metrics_otel_cardinality_limit: int = integer(50_000, 1)
+    """Most sets of labels of one counting metric; more are counted as one."""
     region_id: str = "DefaultRegion"
     trace_on: bool = True
     config_black_list: str = "configBlackList;brokerConfigPath"

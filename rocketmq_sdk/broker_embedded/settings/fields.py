@@ -45,6 +45,28 @@ def codes(_instance: object, attribute: attrs.Attribute[str | None], value: str 
         raise ConfigurationError(f"{attribute.name}: {error}") from None
 
 
+def labels_in(text: str | None) -> dict[str, str]:
+    """The labels in a list of `name:value`, separated by commas.
+
+    Raises `ConfigurationError` for something else.
+    """
+    found: dict[str, str] = {}
+    for part in filter(str.strip, (text or "").split(",")):
+        name, colon, value = (piece.strip() for piece in part.partition(":"))
+        if not colon or not value or not name.isidentifier() or not name.isascii():
+            raise ConfigurationError(f"{part!r} is no label; write name:value,name:value")
+        found[name] = value
+    return found
+
+
+def labels(_instance: object, attribute: attrs.Attribute[str | None], value: str | None) -> None:
+    """Accept a list of labels, or none."""
+    try:
+        labels_in(value)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{attribute.name}: {error}") from None
+
+
 def secret() -> str | None:
     """A text that is shown nowhere."""
     value: str | None = attrs.field(default=None, repr=False, metadata={SECRET: True})

@@ -24,7 +24,7 @@ _OF_ACCESS: Final = (
     "permissions are remembered for each connection until they change"
 )
 _OF_CONTROLLER: Final = "it belongs to controller mode or DLedger, which are off"
-_OF_METRICS: Final = "no metrics are exported; statistics and counters are served by requests"
+_OF_METRICS: Final = "metrics are fetched, all of them together, and by nothing but HTTP"
 _OF_LITE: Final = "lite topics and light queues are not kept"
 _OF_COLD_DATA: Final = "cold data is read in threads and delays nobody"
 _OF_COMPACTION: Final = "compacted topics are refused one by one"
@@ -121,8 +121,7 @@ _WITHOUT_EFFECT: Final = {
         enableStatsMetrics enableTransactionMetrics metricGrpcExporterIntervalInMills
         metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
         metricsExportBatchMaxDataPoints metricsGrpcExporterHeader metricsGrpcExporterTarget
-        metricsInDelta metricsLabel metricsOtelCardinalityLimit metricsPromExporterHost
-        metricsPromExporterPort
+        metricsInDelta
         """,
     _OF_LITE: """
         enableLiteEventMode enableLitePopLog enableLmqStats liteEventCheckInterval
@@ -240,14 +239,6 @@ _SEVERAL_PATHS: Final = (
     "the directory of that log in storePathCommitLog"
 )
 _LOOK_UP: Final = "asks to look up name servers elsewhere: write their addresses to namesrvAddr"
-_EXPORT: Final = (
-    "asks for an exporter of metrics, which this broker has not: leave it out, and read "
-    "statistics with mqadmin or the dashboard"
-)
-
-
-def _not_disabled(text: str, _all: Mapping[str, str]) -> bool:
-    return text.strip().upper() not in ("DISABLE", "")
 
 
 def _not_empty_object(text: str, _all: Mapping[str, str]) -> bool:
@@ -293,7 +284,6 @@ REFUSALS: Final[dict[str, RefusedSetting]] = {
     ),
     "messageStorePlugIn": RefusedSetting(_anything, "asks for a store in Java; leave it out"),
     "readOnlyCommitLogStorePaths": RefusedSetting(_anything, _SEVERAL_PATHS),
-    "metricsExporterType": RefusedSetting(_not_disabled, _EXPORT),
     "socksProxyConfig": RefusedSetting(
         _not_empty_object, "asks for a proxy in calls to others; leave it out"
     ),

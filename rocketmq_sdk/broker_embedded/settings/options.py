@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.broker_embedded.settings.config import BrokerRole
+    from rocketmq_sdk.broker_embedded.settings.config import BrokerRole, MetricsExporterType
     from rocketmq_sdk.broker_embedded.store.config import FlushDiskType, MemoryFullPolicy
     from rocketmq_sdk.protocol.bodies.members import MessageRequestMode
 
@@ -123,6 +123,11 @@ class _Spelling(TypedDict, total=False):
     memoryLimit: int
     messageDelayLevel: str
     messageIndexEnable: bool
+    metricsExporterType: MetricsExporterType | Literal["DISABLE", "PROM"]
+    metricsLabel: str | None
+    metricsOtelCardinalityLimit: int
+    metricsPromExporterHost: str | None
+    metricsPromExporterPort: int
     migrateAuthFromV1Enabled: bool
     minInSyncReplicas: int
     msgTraceTopicName: str
@@ -295,6 +300,11 @@ class BrokerOptions(_Spelling, total=False):
     memory_limit: int
     message_delay_level: str
     message_index_enable: bool
+    metrics_exporter_type: MetricsExporterType | Literal["DISABLE", "PROM"]
+    metrics_label: str | None
+    metrics_otel_cardinality_limit: int
+    metrics_prom_exporter_host: str | None
+    metrics_prom_exporter_port: int
     migrate_auth_from_v1_enabled: bool
     min_in_sync_replicas: int
     msg_trace_topic_name: str

@@ -304,6 +304,13 @@ class MessageStore(ReadableStore, RunsOnce):
         """
         return self._flusher.flushed
 
+    def observe_syncs(self, observe: Callable[[float], None]) -> None:
+        """Have the seconds of each sync of the log told from now on.
+
+        Syncs run one at a time; `observe` is called where they run, in a thread mostly.
+        """
+        self._flusher.observe_sync = observe
+
     def statistics(self) -> dict[str, int]:
         """Figures for people to read."""
         return {

@@ -145,11 +145,11 @@ class PutTimes:
         puts = stats.put_times - self._puts - self.waiting
         gets = stats.pull_found + stats.pull_missed - self._gets
         if puts > 0 or gets > 0:
-            milliseconds = self._since(self.began)
+            seconds = self._clock.monotonic() - self.began
             if puts > 0:
-                self._add(milliseconds, puts)
+                self._add(seconds, puts)
             if gets > 0:
-                self.longest_get_ms = max(self.longest_get_ms, milliseconds)
+                self.longest_get_ms = max(self.longest_get_ms, int(seconds * 1000))
 
     def start(self) -> float:
         """A put is going on that is over later; give the number to `put_over`."""
@@ -160,23 +160,25 @@ class PutTimes:
 
     def put_over(self, began: float) -> None:
         """A put is over for which its answer had to wait."""
-        self._add(self._since(began), 1)
+        self._add(self._clock.monotonic() - began, 1)
 
     def get_over(self, began: float) -> None:
         """A get is over that was not served in its turn."""
-        self.longest_get_ms = max(self.longest_get_ms, self._since(began))
+        milliseconds = int((self._clock.monotonic() - began) * 1000)
+        self.longest_get_ms = max(self.longest_get_ms, milliseconds)
 
     def measured(self, put: Callable[[], _Result]) -> _Result:
         """Do a put outside of a turn."""
         began = self._clock.monotonic()
         result = put()
-        self._add(self._since(began), 1)
+        self._add(self._clock.monotonic() - began, 1)
         return result
 
-    def _since(self, began: float) -> int:
-        return int((self._clock.monotonic() - began) * 1000)
-
-    def _add(self, milliseconds: int, puts: int) -> None:
+    def _add(self, seconds: float, puts: int) -> None:
+        milliseconds = int(seconds * 1000)
+        figures = self._stats.figures
+        if figures is not None:
+            figures.appends.add(seconds, puts)
         self._turn_page()
         self._now.add(milliseconds, puts)
         self.longest_put_ms = max(self.longest_put_ms, milliseconds)

@@ -18,6 +18,8 @@ from rocketmq_sdk.names import is_system_topic
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rocketmq_sdk.broker_embedded.tables.figures import Figures
+
 TICK_SECONDS: Final = 10
 MINUTE: Final = 0
 HOUR: Final = 1
@@ -183,6 +185,7 @@ class BrokerStats:
         "_gone",
         "_topics",
         "dead_letters",
+        "figures",
         "groups",
         "mornings",
         "pull_found",
@@ -204,6 +207,8 @@ class BrokerStats:
         self.pull_found = 0
         self.pull_missed = 0
         self.dead_letters = 0
+        self.figures: Figures | None = None
+        """What metrics ask for; None where nobody exports them."""
         self._topics: dict[str, dict[int, Counts]] = {}
         self._gone: dict[tuple[_Total, bool], Counts] = {}
         """What was counted for topics and groups that were deleted.
@@ -274,11 +279,15 @@ class BrokerStats:
             self._bury(_Total.PUT, topic, counts)
         for key in [key for key in self.groups if key[0] == topic]:
             self._bury_group(key)
+        if self.figures is not None:
+            self.figures.forget_topic(topic)
 
     def remove_group(self, group: str) -> None:
         """Forget a group that was deleted; the broker's own sums keep it."""
         for key in [key for key in self.groups if key[1] == group]:
             self._bury_group(key)
+        if self.figures is not None:
+            self.figures.forget_group(group)
 
     def _bury_group(self, key: tuple[str, str]) -> None:
         gone = self.groups.pop(key)

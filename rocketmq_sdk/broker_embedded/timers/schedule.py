@@ -343,7 +343,10 @@ class ScheduleService:
         if result.status in _FOREVER:
             return f"it cannot be put into {message.topic} ({result.status.name})", None
         if result.ok:
-            self._stats.put(message.topic, message.queue_id, result.count, result.size)
+            stats = self._stats
+            stats.put(message.topic, message.queue_id, result.count, result.size)
+            if stats.figures is not None:
+                stats.figures.delivered_late(message.topic, result.count, result.size)
         return None, result
 
 

@@ -142,13 +142,17 @@ class TimerService:
             )
             if entry is Entry.ENTERED or entry is Entry.SKIPPED:
                 timers.next_offset += 1
-                self._entered(entry)
+                self._entered(entry, arrival.properties, arrival.store_timestamp)
                 return
         self._wake.set()
 
-    def _entered(self, entry: Entry) -> None:
+    def _entered(self, entry: Entry, text: str, stored_ms: int) -> None:
         if entry is Entry.ENTERED:
             self.enqueued += 1
+            if self._stats.figures is not None:
+                waits = max(0, out_time(text) - stored_ms) // 1000
+                real_topic = property_in_text(text, REAL_TOPIC) or ""
+                self._stats.figures.timer_entered(real_topic, waits)
             self._changed.set()
             first = self.timers.next_slot
             if first is not None and first < self._sleeping_until:
@@ -199,7 +203,7 @@ class TimerService:
                 if self._deliver(message, text, NEVER_ENQUEUED):
                     break
                 await trio.sleep(RETRY_SECONDS)
-        self._entered(entry)
+        self._entered(entry, text, message.store_timestamp)
         self._changed.set()
         return True
 
@@ -437,6 +441,8 @@ class TimerService:
         if not self._offer(out, text):
             return False
         self.dequeued += 1
+        if self._stats.figures is not None:
+            self._stats.figures.timers_out.add((property_in_text(text, REAL_TOPIC) or "",))
         if enqueued_ms != NEVER_ENQUEUED:
             self._count_out(text, 1)
         return True

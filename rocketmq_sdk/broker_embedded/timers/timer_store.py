@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import logging
+from bisect import bisect_right
 from enum import Enum
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -145,6 +146,10 @@ class TimerStore:
     def next_slot(self) -> int | None:
         """The earliest slot with undelivered messages."""
         return self._slots[0] if self._slots else None
+
+    def waiting_slots(self, until_ms: int) -> list[int]:
+        """The slots up to a moment in which messages wait, earliest first."""
+        return self._slots[: bisect_right(self._slots, until_ms)]
 
     # --- entering
 

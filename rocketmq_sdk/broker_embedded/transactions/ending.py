@@ -20,7 +20,7 @@ from rocketmq_sdk.broker_embedded.transactions.half_messages import committed, r
 from rocketmq_sdk.broker_embedded.transactions.table import op_message
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import ConfigurationError, FieldError, ProtocolError
-from rocketmq_sdk.model.properties import PGROUP
+from rocketmq_sdk.model.properties import PGROUP, REAL_TOPIC
 from rocketmq_sdk.names import TRANSACTION_CHECK_MAX_TOPIC, TRANSACTION_HALF_TOPIC
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import SysFlag
@@ -80,7 +80,7 @@ class TransactionProcessor:
             return Command.response()
         if outcome == SysFlag.TRANSACTION_COMMIT:
             return self._commit(message, half)
-        return self._roll_back(half)
+        return self._roll_back(message, half)
 
     def _too_late(self, message: ReceivedMessage, header: EndTransactionRequestHeader) -> bool:
         """Whether the producer is too late and must wait for the check.
@@ -110,10 +110,16 @@ class TransactionProcessor:
         results = core.store.put_together([final, self._op(half)])
         if results[-1].ok:
             core.stats.put(final.topic, final.queue_id, 1, results[0].size)
+            if core.stats.figures is not None:
+                age = core.clock.now_ms() - message.born_timestamp
+                core.stats.figures.transaction_committed(_topic_of(message), age // 1000)
         return self._finish(half, results[-1])
 
-    def _roll_back(self, half: Half) -> Command | Continuation:
-        return self._finish(half, self._core.store.put(self._op(half)))
+    def _roll_back(self, message: ReceivedMessage, half: Half) -> Command | Continuation:
+        result, figures = self._core.store.put(self._op(half)), self._core.stats.figures
+        if result.ok and figures is not None:
+            figures.rolled_back.add((_topic_of(message),))
+        return self._finish(half, result)
 
     def _op(self, half: Half) -> MessageToStore:
         return op_message(half.offset, now_ms=self._core.clock.now_ms(), host=self._core.store_host)
@@ -178,6 +184,11 @@ class TransactionProcessor:
         else:
             self._table.add(current.key, result.queue_offset, result.physical_offset, result.size)
         return Command.response()
+
+
+def _topic_of(message: ReceivedMessage) -> str:
+    """The topic that a half message is for."""
+    return message.properties.get(REAL_TOPIC, "")
 
 
 def _half_of(record: bytes | None) -> ReceivedMessage | None:

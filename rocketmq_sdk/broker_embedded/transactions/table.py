@@ -177,6 +177,10 @@ class TransactionTable:
         """The open half message at an offset of the half queue."""
         return self._halves.get(offset)
 
+    def open_topics(self) -> list[str]:
+        """The topic that each open half message is for."""
+        return [half.key.split("\x02", 3)[2] for half in self._halves.values()]
+
     def open_offsets(self) -> list[int]:
         """The offsets of all open half messages, oldest first."""
         return list(self._halves)

@@ -38,7 +38,9 @@ class EmbeddedBroker(InProcessBroker):
     and the name server, as "host:port" or a port number on 127.0.0.1, 0 for any free
     one; without them only this process can reach the broker, by passing it as
     `namesrv=`. With `tls` both ports speak TLS too; the first byte of a connection
-    decides, as in Apache's permissive mode. Single settings are given by their Apache
+    decides, as in Apache's permissive mode. `metrics` is the address in the same form
+    at which metrics and health are served over HTTP (extra `metrics`; without it as the
+    setting `metrics_exporter_type` says). Single settings are given by their Apache
     names in either spelling, as in `flush_disk_type="SYNC_FLUSH"`; they change
     `config`, or what `config_file` says.
 
@@ -69,6 +71,7 @@ class EmbeddedBroker(InProcessBroker):
         listen: str | int | None = None,
         namesrv_listen: str | int | None = None,
         tls: ssl.SSLContext | None = None,
+        metrics: str | int | None = None,
         config: BrokerConfig | None = None,
         config_file: str | os.PathLike[str] | None = None,
         namesrv_config_file: str | os.PathLike[str] | None = None,
@@ -80,6 +83,7 @@ class EmbeddedBroker(InProcessBroker):
             listen=listen,
             namesrv_listen=namesrv_listen,
             tls=tls,
+            metrics=metrics,
             config=config,
             config_file=config_file,
             namesrv_config_file=namesrv_config_file,
@@ -101,6 +105,11 @@ class EmbeddedBroker(InProcessBroker):
     def ha_address(self) -> str | None:
         """`host:port` for slaves; None without such a port (see `haListenPort`)."""
         return self._inner.ha_address
+
+    @property
+    def metrics_address(self) -> str | None:
+        """`host:port` of metrics and health over HTTP; None if they are not served."""
+        return self._inner.metrics_address
 
     @property
     def on_recovery(self) -> Callable[[int, int], None] | None:

@@ -6,8 +6,11 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, unquote
 
-from rocketmq_sdk.testing.control.http_server import HttpError, HttpRequest
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.http_server import HttpError, HttpRequest, is_loopback
+from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.testing.control.operations import Field, Operations, Row
+from rocketmq_sdk.testing.failures import ExpectationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +45,7 @@ class Endpoint:
             if in_path is None:
                 continue
             if row.method == request.method:
-                return await row.serve(_arguments(row, request, in_path))
+                return await _served(row, _arguments(row, request, in_path))
             allowed.append(row.method)
         if allowed:
             raise HttpError(
@@ -67,6 +70,28 @@ class Endpoint:
             },
             "paths": paths,
         }
+
+
+def check_address(address: str, *, open_to_all: bool) -> tuple[str, int]:
+    """Host and port of an endpoint, which is on the loopback unless told otherwise.
+
+    Raises `ConfigurationError`.
+    """
+    host, port = split_address(address)
+    if not open_to_all and not is_loopback(host):
+        raise ConfigurationError(
+            f"the control endpoint would listen on {host}, where others reach it, and whoever does "
+            "controls the broker; use 127.0.0.1, or allow it (--control-open)"
+        )
+    return host, port
+
+
+async def _served(row: Row, arguments: dict[str, Any]) -> object:
+    """The result of an operation; what was expected in vain is an `HttpError`."""
+    try:
+        return await row.serve(arguments)
+    except ExpectationError as error:
+        raise HttpError(HTTPStatus.CONFLICT, str(error), kind=type(error).__name__) from error
 
 
 def _matched(template: str, path: str) -> dict[str, str] | None:

@@ -49,7 +49,7 @@ def run(options: ProcessOptions) -> None:
 
 def _control_address(options: ProcessOptions) -> tuple[str, int]:
     try:
-        from rocketmq_sdk.testing.control.http_server import check_address
+        from rocketmq_sdk.testing.control.endpoint import check_address
     except ImportError as error:
         raise ConfigurationError(
             f"the control endpoint needs h11 ({error}); install rocketmq-trio[control]"
@@ -91,13 +91,15 @@ async def _serve_control(
     """Serve the control endpoint, if it is wanted; its address."""
     if options.control is None:
         return None
+    from rocketmq_sdk.http_server import HttpServer
     from rocketmq_sdk.testing.control.endpoint import Endpoint
-    from rocketmq_sdk.testing.control.http_server import HttpServer
 
     host, port = _control_address(options)
     listeners, port = await open_tcp_listeners(host, port)
     endpoint = Endpoint(broker, None if clock is None else clock.jump)
-    server = HttpServer(endpoint.answer, loopback_only=not options.control_open)
+    server = HttpServer(
+        endpoint.answer, loopback_only=not options.control_open, name="control endpoint"
+    )
     await nursery.start(server.serve, listeners)
     return f"http://{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{port}"
 

@@ -72,6 +72,8 @@ def changes_while_running(cls: type, setting: Setting) -> bool:
         "500",
         "920",
         "1s 1s",
+        "PROM",
+        "zone:north",
     ]
     reasons = []
     for text in values:

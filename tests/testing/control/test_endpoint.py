@@ -11,9 +11,9 @@ import trio
 
 from rocketmq_sdk import Message, Producer
 from rocketmq_sdk.errors import BrokerError, ConfigurationError
+from rocketmq_sdk.http_server import BODY_MAX, HEAD_MAX
 from rocketmq_sdk.testing import TestBroker
-from rocketmq_sdk.testing.control.endpoint import Endpoint
-from rocketmq_sdk.testing.control.http_server import BODY_MAX, HEAD_MAX, check_address
+from rocketmq_sdk.testing.control.endpoint import Endpoint, check_address
 from support.control_client import open_control
 
 pytestmark = pytest.mark.real_time

@@ -23,6 +23,7 @@ from rocketmq_sdk.broker_embedded.store.config import PAGE_SIZE, FlushDiskType
 from rocketmq_sdk.broker_embedded.store.flush.durable_waiters import DurableWaiters
 from rocketmq_sdk.broker_embedded.store.flush.sync_thread import SyncRound, SyncThread
 from rocketmq_sdk.broker_embedded.store.flush.unsynced_note import note_unsynced
+from rocketmq_sdk.clock import timed
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.watermark import Watermark
 
@@ -77,6 +78,8 @@ class LogFlusher:
         self.flushed = Watermark()
         self.waiters = DurableWaiters(clock, config.sync_flush_timeout / 1000)
         """Callbacks for durable appends; they run after `on_flushed`."""
+        self.observe_sync: Callable[[float], None] | None = None
+        """Told how many seconds each sync took, one at a time, mostly in a thread."""
         self.physic_timestamp = 0
         """Store time of the last message known to be durable."""
 
@@ -298,7 +301,8 @@ class LogFlusher:
             if sync_directories is not None:
                 sync_directories()
 
-        return sync
+        observe = self.observe_sync
+        return sync if observe is None else timed(sync, observe)
 
     def fail(self, error: StoreError) -> None:
         """Note that the log could not be made durable; stops acknowledging."""

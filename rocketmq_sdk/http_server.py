@@ -1,28 +1,23 @@
-"""A small HTTP/1.1 server for JSON on trio, on h11.
+"""A small HTTP/1.1 server on trio, on h11: JSON, and texts such as metrics.
 
-It is for one test program on the same machine: requests have limits of size and time,
-and come from where they are expected. A browser's page is refused: by its `Origin`, and
-where the server is bound to the loopback by the name in `Host`.
+It is for a few programs that know it, not for the public: requests have limits of size
+and time, and come from where they are expected. A browser's page is refused: by its
+`Origin`, and where the server is bound to the loopback by the name in `Host`.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 import h11
 import trio
 
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
-from rocketmq_sdk.model.route import split_address
-from rocketmq_sdk.testing.failures import ExpectationError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +29,8 @@ REQUEST_TIMEOUT: Final = 30.0
 """Seconds in which a request must have come whole."""
 IDLE_TIMEOUT: Final = 120.0
 """Seconds that a connection may rest between requests."""
+SEND_TIMEOUT: Final = 30.0
+"""Seconds in which a peer must have taken an answer."""
 MOST_CONNECTIONS: Final = 64
 _ACCEPT_PAUSE: Final = 0.1
 _READ: Final = 64 * 1024
@@ -43,10 +40,29 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1", "[::1]")
 class HttpError(Exception):
     """What a request is answered with in place of a result."""
 
-    def __init__(self, status: HTTPStatus, text: str, **headers: str) -> None:
+    def __init__(
+        self, status: HTTPStatus, text: str, *, kind: str | None = None, **headers: str
+    ) -> None:
         super().__init__(text)
         self.status = status
+        self.kind = kind
+        """The name of the error behind it, told beside the text."""
         self.headers = headers
+
+    @property
+    def told(self) -> dict[str, str]:
+        """The error as JSON."""
+        found = {"error": str(self)}
+        return found if self.kind is None else {**found, "kind": self.kind}
+
+
+@attrs.frozen
+class HttpText:
+    """An answer that is no JSON: parts of a text, sent one after the other."""
+
+    parts: Sequence[bytes]
+    status: HTTPStatus = HTTPStatus.OK
+    content_type: str = "text/plain; charset=utf-8"
 
 
 @attrs.frozen
@@ -74,7 +90,10 @@ class HttpRequest:
 
 
 Answerer = Callable[[HttpRequest], Awaitable[object]]
-"""Gives what is answered as JSON. What it raises is answered as an error."""
+"""Gives what is answered: an `HttpText`, or anything else as JSON.
+
+What it raises is answered as an error.
+"""
 
 
 def is_loopback(host: str) -> bool:
@@ -83,10 +102,11 @@ def is_loopback(host: str) -> bool:
 
 
 class HttpServer:
-    """Serves `answer` to all connections."""
+    """Serves `answer` to all connections; logs call it by its name."""
 
-    def __init__(self, answer: Answerer, *, loopback_only: bool) -> None:
+    def __init__(self, answer: Answerer, *, loopback_only: bool, name: str) -> None:
         self._answer = answer
+        self._name = name
         self._loopback_only = loopback_only
         self._places = trio.CapacityLimiter(MOST_CONNECTIONS)
 
@@ -110,7 +130,7 @@ class HttpServer:
             try:
                 stream = await listener.accept()
             except OSError as error:
-                logger.error("cannot accept a control connection: %s", error)
+                logger.error("cannot accept a connection of the %s: %s", self._name, error)
                 await trio.sleep(_ACCEPT_PAUSE)
                 continue
             nursery.start_soon(self._connection, stream)
@@ -124,9 +144,9 @@ class HttpServer:
             try:
                 await _Connection(stream, self._answer, self._check).run()
             except (trio.BrokenResourceError, trio.ClosedResourceError):
-                logger.debug("a control connection broke")
+                logger.debug("a connection of the %s broke", self._name)
             except Exception:
-                logger.exception("a control connection failed")
+                logger.exception("a connection of the %s failed", self._name)
             finally:
                 self._places.release()
 
@@ -150,6 +170,7 @@ class _Connection:
         self._stream = stream
         self._answer = answer
         self._check = check
+        self._is_head = False
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_MAX)
 
     async def run(self) -> None:
@@ -186,6 +207,7 @@ class _Connection:
         head = await self._event()
         if not isinstance(head, h11.Request):
             return None
+        self._is_head = head.method == b"HEAD"
         with trio.move_on_after(REQUEST_TIMEOUT):
             headers = {
                 name.decode("ascii"): value.decode("latin-1") for name, value in head.headers
@@ -207,19 +229,15 @@ class _Connection:
     async def _refuse(self, error: HttpError | h11.RemoteProtocolError) -> None:
         if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             return
-        if isinstance(error, HttpError):
-            status, headers = error.status, error.headers
-        else:
-            status, headers = HTTPStatus(error.error_status_hint), {}
-        await self._send(status, {"error": str(error)}, {**headers, "connection": "close"})
+        if not isinstance(error, HttpError):
+            error = HttpError(HTTPStatus(error.error_status_hint), str(error))
+        await self._send(error.status, error.told, {**error.headers, "connection": "close"})
 
     async def _result(self, request: HttpRequest) -> tuple[HTTPStatus, object, dict[str, str]]:
         try:
             return HTTPStatus.OK, await self._answer(request), {}
         except HttpError as error:
-            return error.status, {"error": str(error)}, error.headers
-        except ExpectationError as error:
-            return HTTPStatus.CONFLICT, {"error": str(error), "kind": type(error).__name__}, {}
+            return error.status, error.told, error.headers
         except ConfigurationError as error:
             return HTTPStatus.BAD_REQUEST, {"error": str(error)}, {}
         except RocketMQError as error:
@@ -231,32 +249,30 @@ class _Connection:
             return HTTPStatus.INTERNAL_SERVER_ERROR, found, {}
 
     async def _send(self, status: HTTPStatus, result: object, headers: dict[str, str]) -> None:
-        body = json.dumps(result, ensure_ascii=False).encode() + b"\n"
+        if isinstance(result, HttpText):
+            status, kind, parts = result.status, result.content_type, result.parts
+        else:
+            kind = "application/json"
+            parts = [json.dumps(result, ensure_ascii=False).encode() + b"\n"]
+        http = self._http
         response = h11.Response(
             status_code=int(status),
             headers=[
-                ("content-type", "application/json"),
-                ("content-length", str(len(body))),
+                ("content-type", kind),
+                ("content-length", str(sum(map(len, parts)))),
                 ("cache-control", "no-store"),
                 *headers.items(),
             ],
         )
-        data = b"".join(
-            self._http.send(event) or b""
-            for event in (response, h11.Data(data=body), h11.EndOfMessage())
-        )
-        await self._stream.send_all(data)
-
-
-def check_address(address: str, *, open_to_all: bool) -> tuple[str, int]:
-    """Host and port of an endpoint, which is on the loopback unless told otherwise.
-
-    Raises `ConfigurationError`.
-    """
-    host, port = split_address(address)
-    if not open_to_all and not is_loopback(host):
-        raise ConfigurationError(
-            f"the control endpoint would listen on {host}, where others reach it, and whoever does "
-            "controls the broker; use 127.0.0.1, or allow it (--control-open)"
-        )
-    return host, port
+        head = http.send(response) or b""
+        if self._is_head:
+            parts = ()
+        elif len(parts) == 1:
+            head, parts = head + (http.send(h11.Data(data=parts[0])) or b""), ()
+        with trio.move_on_after(SEND_TIMEOUT) as sending:
+            await self._stream.send_all(head)
+            for part in parts:
+                await self._stream.send_all(http.send(h11.Data(data=part)) or b"")
+        if sending.cancelled_caught:
+            raise trio.BrokenResourceError("the peer does not read")
+        http.send(h11.EndOfMessage())

@@ -1,0 +1,1 @@
+"""Metrics and health of a broker, served over HTTP."""
