@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from rocketmq_sdk.client.namespace import Namespace
 from rocketmq_sdk.model.route import join_address, unpack_host
 from rocketmq_sdk.spark.plan.conditions import Times
-from rocketmq_sdk.spark.rows.fields import Fields, read_fields
+from rocketmq_sdk.spark.rows.fields import Fields, all_equal, read_fields
 from rocketmq_sdk.spark.rows.properties import MAP, SPECIAL, PropertyColumns
 from rocketmq_sdk.spark.schema import BY_NAME, PROPERTIES, Column
 
@@ -137,11 +137,10 @@ def _ids(fields: Fields) -> pa.Array:
 
     The same as `create_offset_id`.
     """
-    raw = pc.binary_join_element_wise(
-        fields.octets("store_host"), fields.octets("physical_offset"), _NOTHING
-    )
+    hosts, offsets = fields.octets("store_host"), fields.octets("physical_offset")
+    raw = pc.binary_join_element_wise(hosts, offsets, _NOTHING)
     ends = pa.Array.from_buffers(pa.int32(), fields.count + 1, [None, raw.buffers()[1]])
-    digits = bytes(raw.buffers()[2]).hex().upper().encode()
+    digits = raw.buffers()[2].to_pybytes().hex().upper().encode()
     return pa.Array.from_buffers(
         pa.string(), fields.count, [None, pc.add(ends, ends).buffers()[1], pa.py_buffer(digits)]
     )
@@ -160,6 +159,9 @@ def _and(one: pa.Array | None, other: pa.Array) -> pa.Array:
 
 def _texts(raw: pa.Array, read: Callable[[bytes], str]) -> pa.Array:
     """A column of few different values, each read once."""
+    only = all_equal(raw)
+    if only is not None:
+        return pa.repeat(pa.scalar(read(only), pa.string()), len(raw))
     coded = raw.dictionary_encode()
     known = pa.array([read(item) for item in coded.dictionary.to_pylist()], pa.string())
     return known.take(coded.indices)

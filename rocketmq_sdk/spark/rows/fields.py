@@ -47,8 +47,10 @@ _PLACES: Final = {
 
 See `MessageDecoder`.
 """
-_INTEGERS: Final = {4: ("i", pa.int32()), 8: ("q", pa.int64())}
-_MAGIC: Final = pa.scalar(MAGIC_V1.to_bytes(4, "big"), pa.binary())
+_INTEGERS: Final = {2: ("h", pa.int16()), 4: ("i", pa.int32()), 8: ("q", pa.int64())}
+_MAGIC: Final = MAGIC_V1.to_bytes(4, "big")
+_BODY, _TOPIC, _TOLD, _PROPERTIES, _PIECES = 0, 2, 3, 4, 6
+"""Numbers of the pieces into which a record and the head of the next one are cut."""
 
 
 class Fields(Protocol):
@@ -85,29 +87,50 @@ def read_fields(data: bytes, *, offset_delta: int = 0) -> Fields | None:
     if starts is None:
         rows = read_records(data, starts, offset_delta=offset_delta)
         return _Rows(list(zip(*rows, strict=True))) if rows else None
-    records = _binary(starts, data)
-    odd = _odd(records)
-    packed = None if odd else _packed(records, offset_delta)
-    return packed or _mixed(records, odd, offset_delta)
+    heads = _Heads.of(_binary(starts, data))
+    odd = heads.odd()
+    packed = None if odd else _packed(heads, offset_delta)
+    return packed or _mixed(heads.records, odd, offset_delta)
 
 
-def _odd(records: pa.Array) -> list[int]:
-    """The numbers of records that are not laid out as usual, as far as heads tell."""
-    magic, flags = pc.binary_slice(records, *_PLACES["magic"]), _native(records, "sys_flag")
-    lengths = _native(records, "body_length")
-    if (
-        not pc.any(pc.not_equal(magic, _MAGIC)).as_py()
-        and not any(flag & ODD for flag in set(flags))
-        and min(lengths) >= 0
-        and max(lengths) <= LARGEST
-    ):
-        return []
-    usual = pc.equal(magic, _MAGIC).to_pylist()
-    return [
-        number
-        for number, (known, flag, length) in enumerate(zip(usual, flags, lengths, strict=True))
-        if not known or flag & ODD or not 0 <= length <= LARGEST
-    ]
+@attrs.frozen(eq=False)
+class _Heads:
+    """Records, and what has to be known of each before it is taken apart."""
+
+    records: pa.Array
+    magics: bytes
+    flags: array[int]
+    lengths: array[int]
+    """Of bodies."""
+
+    @classmethod
+    def of(cls, records: pa.Array) -> _Heads:
+        magics = _from_bytes(pc.binary_slice(records, *_PLACES["magic"]), "i").tobytes()
+        return cls(records, magics, _native(records, "sys_flag"), _native(records, "body_length"))
+
+    def odd(self) -> list[int]:
+        """The numbers of records that are not laid out as usual, as heads tell."""
+        count = len(self.flags)
+        lengths = pc.min_max(_array(self.lengths))
+        if (
+            self.magics == _MAGIC * count
+            and not any(flag & ODD for flag in different(self.flags))
+            and lengths["min"].as_py() >= 0
+            and lengths["max"].as_py() <= LARGEST
+        ):
+            return []
+        return [
+            number
+            for number, (flag, length) in enumerate(zip(self.flags, self.lengths, strict=True))
+            if self.magics[4 * number : 4 * number + 4] != _MAGIC
+            or flag & ODD
+            or not 0 <= length <= LARGEST
+        ]
+
+
+def different(values: array[int]) -> set[int]:
+    """The different ones of some numbers, of which all are equal most of the time."""
+    return {values[0]} if values == values[:1] * len(values) else set(values)
 
 
 def _misfits(records: pa.Array) -> list[int]:
@@ -115,7 +138,7 @@ def _misfits(records: pa.Array) -> list[int]:
     return [
         number
         for number, record in enumerate(records.to_pylist())
-        if _packed(pa.array([record], pa.binary()), 0) is None
+        if _packed(_Heads.of(pa.array([record], pa.binary())), 0) is None
     ]
 
 
@@ -124,12 +147,12 @@ def _mixed(records: pa.Array, odd: list[int], offset_delta: int) -> Fields | Non
     if not odd:
         odd = _misfits(records)
     usual, strange = _parted(records, odd)
-    packed = _packed(usual, offset_delta) if len(usual) else None
+    packed = _packed(_Heads.of(usual), offset_delta) if len(usual) else None
     if packed is None and len(usual):
         places = [number for number in range(len(records)) if number not in set(odd)]
         odd = sorted([*odd, *(places[number] for number in _misfits(usual))])
         usual, strange = _parted(records, odd)
-        packed = _packed(usual, offset_delta) if len(usual) else None
+        packed = _packed(_Heads.of(usual), offset_delta) if len(usual) else None
     rows: list[tuple[object, ...]] = []
     order, begin = array("i"), 0
     for passed, (number, record) in enumerate(zip(odd, strange.to_pylist(), strict=True)):
@@ -179,17 +202,19 @@ class _Rows:
 
 @attrs.frozen(eq=False)
 class _Packed:
-    """Fields of usual records; `heads` are records up to the end of their bodies."""
+    """Fields of usual records; `pieces` are what records were cut into.
+
+    Nothing is copied before somebody asks for it.
+    """
 
     count: int
     offset_delta: int
-    heads: pa.Array
-    topics: pa.Array
-    properties: pa.Array
+    records: pa.Array
+    pieces: pa.Array
     flags: array[int]
 
     def numbers(self, name: str) -> pa.Array:
-        found = _array(_native(self.heads, name))
+        found = _array(_native(self.records, name))
         return (
             pc.add(found, self.offset_delta)
             if self.offset_delta and name == "queue_offset"
@@ -198,17 +223,20 @@ class _Packed:
 
     def octets(self, name: str) -> pa.Array:
         if name == "topic":
-            return self.topics
+            return self._pieces(_TOPIC)
         if name == "properties":
-            return self.properties
-        return pc.binary_slice(self.heads, *_PLACES[name])
+            return self._pieces(_PROPERTIES)
+        return pc.binary_slice(self.records, *_PLACES[name])
 
     def bodies(self, at_once: int) -> Iterator[pa.Array]:
-        stored = tail(self.heads, HEAD_SIZE_V4)
-        if not any(flag & SysFlag.COMPRESSED for flag in set(self.flags)):
+        stored = self._pieces(_BODY)
+        if not any(flag & SysFlag.COMPRESSED for flag in different(self.flags)):
             yield stored
             return
         yield from _in_parts(map(_inflated, stored.to_pylist(), self.flags), at_once)
+
+    def _pieces(self, number: int) -> pa.Array:
+        return self.pieces.take(every(_PIECES, number, self.count))
 
 
 @attrs.frozen(eq=False)
@@ -254,77 +282,90 @@ def _in_parts(bodies: Iterable[bytes], at_once: int) -> Iterator[pa.Array]:
     yield pa.array(part, pa.binary())
 
 
-def _packed(records: pa.Array, offset_delta: int) -> _Packed | None:
+def _packed(heads: _Heads, offset_delta: int) -> _Packed | None:
     """Take records apart that are not odd; None where lengths do not fit."""
-    count = len(records)
-    starts, data = _from_offsets(records), records.buffers()[2]
-    lengths = _native(records, "body_length")
-    topics_at = pc.add(
-        _array(starts[:-1]), pc.add(_array(lengths), pa.scalar(HEAD_SIZE_V4, pa.int32()))
-    )
+    count, data = len(heads.flags), heads.records.buffers()[2]
+    starts = _from_offsets(heads.records)
     ends = _array(starts[1:])
-    if pc.any(pc.greater(topics_at, pc.subtract(ends, 3))).as_py():
+    bodies_at = _plus(_array(starts[:-1]), HEAD_SIZE_V4)
+    sizes_at = pc.add(bodies_at, _array(heads.lengths))
+    if pc.any(pc.greater(sizes_at, _plus(ends, -3))).as_py():
         return None
-    bounds = array("i", bytes(4 * (2 * count + 1)))
-    bounds[0::2] = starts
-    bounds[1::2] = _from_bytes(topics_at, "i")
-    parts = _binary(bounds, data)
-    found = _topics_and_properties(data, topics_at, ends, parts.take(every(2, 1, count)))
-    if found is None:
+    topics_at = _plus(sizes_at, 1)
+    between = _cut(data, count, (sizes_at,), topics_at)
+    sizes = _from_bytes(between.take(every(2, 0, count)), "B")
+    known = different(sizes)
+    if max(known) >= 128:
         return None
-    heads = parts.take(every(2, 0, count))
-    return _Packed(count, offset_delta, heads, *found, _native(records, "sys_flag"))
-
-
-def _topics_and_properties(
-    data: pa.Buffer, begins: pa.Array, ends: pa.Array, tails: pa.Array
-) -> tuple[pa.Array, pa.Array] | None:
-    """Topics and properties out of what follows the bodies.
-
-    None when a length is wrong.
-    """
-    sizes = _from_bytes(pc.binary_slice(tails, 0, 1), "B")
-    different = set(sizes)
-    if max(different) >= 128:
+    told_at = (
+        _plus(topics_at, known.pop())
+        if len(known) == 1
+        else pc.add(topics_at, _array(array("i", sizes)))
+    )
+    properties_at = _plus(told_at, 2)
+    if pc.any(pc.greater(properties_at, ends)).as_py():
         return None
-    if len(different) == 1:
-        start = 1 + different.pop()
-        if pc.min(pc.binary_length(tails)).as_py() < start + 2:
-            return None
-        topics, properties = pc.binary_slice(tails, 1, start), tail(tails, start + 2)
-        told = pc.binary_slice(tails, start, start + 2)
-    else:
-        topics_at = pc.add(begins, pa.scalar(1, pa.int32()))
-        told_at = pc.add(topics_at, _array(array("i", sizes)))
-        properties_at = pc.add(told_at, pa.scalar(2, pa.int32()))
-        if pc.any(pc.greater(properties_at, ends)).as_py():
-            return None
-        bounds = [topics_at, told_at, properties_at]
-        topics, told, properties = _cut(data, len(tails), bounds, ends)
-    lengths = _array(array("i", _swapped(told, "h")))
-    if pc.any(pc.not_equal(pc.binary_length(properties), lengths)).as_py():
+    begins = (bodies_at, sizes_at, topics_at, told_at, properties_at)
+    pieces = _cut(data, count, begins, ends)
+    told = _array(_swapped(pieces.take(every(_PIECES, _TOLD, count)), "h"))
+    if not pc.subtract(ends, properties_at).equals(told.cast(pa.int32())):
         return None
-    return topics, properties
+    return _Packed(count, offset_delta, heads.records, pieces, heads.flags)
 
 
-def _cut(data: pa.Buffer, count: int, begins: Sequence[pa.Array], ends: pa.Array) -> list[pa.Array]:
-    """The pieces of each record between some places in it, and its end."""
+def _plus(numbers: pa.Array, more: int) -> pa.Array:
+    return pc.add(numbers, pa.scalar(more, pa.int32()))
+
+
+def _cut(data: pa.Buffer, count: int, begins: Sequence[pa.Array], ends: pa.Array) -> pa.Array:
+    """The pieces of each record that begin at some places, and what is behind it."""
     width = len(begins) + 1
     bounds = array("i", bytes(4 * (width * count + 1)))
     for number, places in enumerate((*begins, ends)):
         bounds[number : width * count : width] = _from_bytes(places, "i")
     bounds[-1] = bounds[-2]
-    parts = _binary(bounds, data)
-    return [parts.take(every(width, number, count)) for number in range(len(begins))]
+    return _binary(bounds, data)
 
 
 # --- between Arrow's buffers and Python's arrays
 
 
-@lru_cache(maxsize=64)
 def every(step: int, first: int, count: int) -> pa.Array:
     """Indices for `take`: `count` of them from `first` on."""
+    return _indices(step, first, 1 << count.bit_length()).slice(0, count)
+
+
+@lru_cache(maxsize=128)
+def _indices(step: int, first: int, count: int) -> pa.Array:
     return pa.array(range(first, first + step * count, step), pa.int32())
+
+
+@lru_cache(maxsize=16)
+def in_turn(columns: int, length: int) -> pa.Array:
+    """Indices that interleave columns of one length which follow each other.
+
+    The first of each column, the second of each, and so on.
+    """
+    found = array("i", bytes(4 * columns * length))
+    for number in range(columns):
+        found[number::columns] = _from_bytes(_plus(every(1, 0, length), number * length), "i")
+    return _array(found)
+
+
+def again(length: int, times: int) -> pa.Array:
+    """Indices: 0, 1, ... length - 1, and so again."""
+    return _array(array("i", range(length)) * times)
+
+
+def all_equal(values: pa.Array) -> bytes | None:
+    """The value of a binary array of equal values; None where they differ."""
+    first: bytes = values[0].as_py()
+    lengths = pc.min_max(pc.binary_length(values))
+    if lengths["min"].as_py() != lengths["max"].as_py():
+        return None
+    bounds, data = _from_offsets(values), values.buffers()[2]
+    together = memoryview(data)[bounds[0] : bounds[-1]].tobytes() if data is not None else b""
+    return first if together == first * len(values) else None
 
 
 def tail(values: pa.Array, start: int) -> pa.Array:
@@ -346,7 +387,8 @@ def _binary(bounds: array[int], data: bytes | pa.Buffer) -> pa.Array:
 def _from_offsets(values: pa.Array) -> array[int]:
     """Where the values of a binary array begin in its data, and the end of the last."""
     found = array("i")
-    found.frombytes(memoryview(values.buffers()[1])[: 4 * (len(values) + 1)])
+    begin = values.offset
+    found.frombytes(memoryview(values.buffers()[1])[4 * begin : 4 * (begin + len(values) + 1)])
     return found
 
 

@@ -11,7 +11,6 @@ or values are rare and go through the codec of properties.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ import pyarrow.compute as pc
 
 from rocketmq_sdk.model import properties as names
 from rocketmq_sdk.model.properties import decode_properties
-from rocketmq_sdk.spark.rows.fields import every, tail
+from rocketmq_sdk.spark.rows.fields import again, every, in_turn, tail
 from rocketmq_sdk.spark.schema import DEDUP_PROPERTY, PROPERTIES
 
 SPECIAL: Final = {
@@ -200,33 +199,16 @@ def _maps(shape: _Shape, values: Sequence[pa.Array], count: int) -> pa.Array:
     users = len(shape.users)
     keys, taken = pa.array([], pa.string()), pa.array([], pa.string())
     if users:
-        keys = pa.array(shape.user_names, pa.string()).take(_again(users, count))
+        keys = pa.array(shape.user_names, pa.string()).take(again(users, count))
         taken = (
             pa.concat_arrays([values[at >> 1] for at in shape.users])
             .cast(pa.string())
-            .take(_in_turn(users, count))
+            .take(in_turn(users, count))
         )
     return pa.MapArray.from_arrays(
         every(users, 0, count + 1) if users else pa.repeat(pa.scalar(0, pa.int32()), count + 1),
         keys,
         taken,
-    )
-
-
-@lru_cache(maxsize=16)
-def _again(length: int, times: int) -> pa.Array:
-    """Indices: 0, 1, ... length - 1, and so again."""
-    return pa.array([*range(length)] * times, pa.int32())
-
-
-@lru_cache(maxsize=16)
-def _in_turn(columns: int, length: int) -> pa.Array:
-    """Indices that interleave columns which follow each other.
-
-    The first of each column, the second of each, and so on.
-    """
-    return pa.array(
-        [at for row in range(length) for at in range(row, columns * length, length)], pa.int32()
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import zlib
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,9 +56,9 @@ def rows_of(data: bytes, offset_delta: int = 0) -> list[tuple[object, ...]]:
 
 def packed_of(data: bytes, offset_delta: int = 0) -> Fields | None:
     starts = record_starts(data)
-    if starts is None or fields._odd(records := fields._binary(starts, data)):
+    if starts is None or (heads := fields._Heads.of(fields._binary(starts, data))).odd():
         return None
-    return fields._packed(records, offset_delta)
+    return fields._packed(heads, offset_delta)
 
 
 def bodies_of(found: Fields, at_once: int = 100) -> list[bytes]:
@@ -173,6 +174,21 @@ def test_one_odd_record_does_not_take_the_others_along(monkeypatch: pytest.Monke
     found = read_fields(compressed * 300 + usual(topic=b"of another length") * 300)
     assert found is not None
     assert (found.count, read) == (600, [1, 1])
+
+
+def test_bodies_and_topics_of_no_length_keep_their_places() -> None:
+    records = [usual(body=b""), usual(topic=b"a" * 127), usual(body=b"", topic=b"other"), usual()]
+    packed, rows = packed_of(b"".join(records)), of_rows(b"".join(records))
+    assert packed is not None
+    assert packed.octets("topic").equals(rows.octets("topic"))
+    assert bodies_of(packed) == bodies_of(rows) == [b"", b"body", b"", b"body"]
+
+
+@given(st.lists(st.binary(max_size=3), min_size=1, max_size=9))
+def test_equal_values_are_told_from_those_that_only_add_up(values: list[bytes]) -> None:
+    expected = values[0] if len(set(values)) == 1 else None
+    assert fields.all_equal(pa.array(values, pa.binary())) == expected
+    assert fields.all_equal(pa.array([b"x", *values], pa.binary())[1:]) == expected
 
 
 def test_no_record() -> None:
