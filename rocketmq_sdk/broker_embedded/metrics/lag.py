@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rocketmq_sdk.broker_embedded.slices import slices
+from rocketmq_sdk.broker_embedded.metrics.page import Pace
 from rocketmq_sdk.model.enums import ConsumeType, Permission
 from rocketmq_sdk.names import (
     RETRY_PREFIX,
@@ -20,7 +20,7 @@ from rocketmq_sdk.names import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.members.part import MemberPart
@@ -33,6 +33,8 @@ QUEUES_SHOWN: Final = 1000
 
 Place = tuple[str, int, int]
 """Topic, queue id, offset."""
+Progress = tuple[int, int, int, int, int, int]
+"""Queue id, lag, messages in flight and ready, and the offsets consumed and pulled."""
 
 
 class GroupLag(NamedTuple):
@@ -104,12 +106,12 @@ class LagCalculator:
 
     async def report(self) -> LagReport:
         """The lag now. Does not raise for what cannot be read."""
-        report = LagReport()
+        report, pace = LagReport(), Pace()
         for group, topic, pops in list(self._subscriptions()):
-            report.groups.append(await self._lag(report, group, topic, topic, pops=pops))
+            report.groups.append(await self._lag(report, pace, group, topic, topic, pops=pops))
             if pops:
                 retry = self._retry_topic(group, topic)
-                report.groups.append(await self._lag(report, group, topic, retry, pops=True))
+                report.groups.append(await self._lag(report, pace, group, topic, retry, pops=True))
         return report
 
     def _subscriptions(self) -> Iterator[tuple[str, str, bool]]:
@@ -140,66 +142,69 @@ class LagCalculator:
         return next((name for name in names if self._usable(name)), None)
 
     async def _lag(
-        self, report: LagReport, group: str, topic: str, name: str | None, *, pops: bool
+        self,
+        report: LagReport,
+        pace: Pace,
+        group: str,
+        topic: str,
+        name: str | None,
+        *,
+        pops: bool,
     ) -> GroupLag:
         """The lag of a group in the topic `name`, told under `topic`."""
         config = None if name is None else self._core.topics.get(name)
-        lag = in_flight = ready = 0
-        oldest: list[int] = []
-        unpulled: list[int] = []
-        if config is not None and name is not None:
-            look = self._popped_queue if pops else self._pulled_queue
-            async for some in slices(range(config.write_queue_nums), _SLICE):
-                behind: list[Place] = []
-                left: list[Place] = []
-                for queue_id in some:
-                    of_queue, flying, waiting, consumed, pulled = look(group, name, queue_id)
+        if config is None or name is None:
+            return GroupLag(group, topic, name != topic, 0, 0, 0, 0, 0)
+        lag = in_flight = ready = oldest = unpulled = 0
+        look = self._popped if pops else self._pulled
+        queues = range(config.write_queue_nums)
+        for some in (queues[first : first + _SLICE] for first in queues[::_SLICE]):
+            behind: list[Place] = []
+            left: list[Place] = []
+            for queue_id, of_queue, flying, waiting, consumed, pulled in look(group, name, some):
+                in_flight += flying
+                if of_queue:
                     lag += of_queue
-                    in_flight += flying
+                    report.note(QueueLag(of_queue, group, name, queue_id))
+                    behind.append((name, queue_id, consumed))
+                if waiting:
                     ready += waiting
-                    if of_queue:
-                        report.note(QueueLag(of_queue, group, name, queue_id))
-                        behind.append((name, queue_id, consumed))
-                    if waiting:
-                        left.append((name, queue_id, pulled))
-                places = list(dict.fromkeys([*behind, *left]))
-                found = await self._core.store.store_times(places)
-                times = dict(zip(places, found, strict=True))
-                oldest += [times[place] for place in behind]
-                unpulled += [times[place] for place in left]
-        first, next_one = (
-            min((time for time in found if time > 0), default=0) for found in (oldest, unpulled)
-        )
-        return GroupLag(group, topic, name != topic, lag, first, in_flight, next_one, ready)
+                    left.append((name, queue_id, pulled))
+            if behind:
+                oldest = _older(oldest, await self._core.store.oldest_store_time(behind))
+            if left:
+                unpulled = _older(unpulled, await self._core.store.oldest_store_time(left))
+            await pace.rest()
+        return GroupLag(group, topic, name != topic, lag, oldest, in_flight, unpulled, ready)
 
-    def _pulled_queue(
-        self, group: str, topic: str, queue_id: int
-    ) -> tuple[int, int, int, int, int]:
-        """Lag, messages in flight and ready, and the offsets consumed and pulled."""
-        offsets = self._core.offsets
-        end = max(0, self._core.store.max_offset(topic, queue_id))
-        committed, pulled = (
-            offsets.query(group, topic, queue_id),
-            offsets.pulled(group, topic, queue_id),
-        )
-        consumed = end if committed < 0 else committed
-        in_flight = max(0, pulled - committed) if committed >= 0 else 0
-        ready = max(0, end - pulled) if pulled >= 0 else 0
-        return max(0, end - consumed), in_flight, ready, consumed, max(0, pulled)
+    def _pulled(self, group: str, topic: str, queues: Sequence[int]) -> Iterator[Progress]:
+        committed, pulled = self._core.offsets.progress(group, topic)
+        end_of = self._core.store.max_offset
+        for queue_id in queues:
+            end = end_of(topic, queue_id)
+            consumed, reached = committed.get(queue_id, -1), pulled.get(queue_id, -1)
+            in_flight = max(0, reached - consumed) if consumed >= 0 else 0
+            ready = max(0, end - reached) if reached >= 0 else 0
+            lag = max(0, end - consumed) if consumed >= 0 else 0
+            yield queue_id, lag, in_flight, ready, consumed, reached
 
-    def _popped_queue(
-        self, group: str, topic: str, queue_id: int
-    ) -> tuple[int, int, int, int, int]:
-        figures = self._core.stats.figures
-        end = max(0, self._core.store.max_offset(topic, queue_id))
-        popped = self._pop.state.buffer.position((topic, group, queue_id))
-        if popped < 0:
-            popped = self._core.offsets.query(group, topic, queue_id)
-        if popped < 0:
-            popped = end
-        flying = 0 if figures is None else figures.in_flight.get((topic, group, queue_id), 0)
-        ready = max(0, end - popped)
-        return ready + flying, flying, ready, max(0, popped - flying), popped
+    def _popped(self, group: str, topic: str, queues: Sequence[int]) -> Iterator[Progress]:
+        figures, position = self._core.stats.figures, self._pop.state.buffer.position
+        committed, _pulled = self._core.offsets.progress(group, topic)
+        for queue_id in queues:
+            end = self._core.store.max_offset(topic, queue_id)
+            key = topic, group, queue_id
+            popped = position(key)
+            if popped < 0:
+                popped = committed.get(queue_id, end)
+            flying = 0 if figures is None else figures.in_flight.get(key, 0)
+            ready = max(0, end - popped)
+            yield queue_id, ready + flying, flying, ready, max(0, popped - flying), popped
+
+
+def _older(known: int, found: int) -> int:
+    """The earlier of two moments; those below 1 are unknown."""
+    return found if known <= 0 or 0 < found < known else known
 
 
 def is_of_system(core: Core, group: str, topic: str) -> bool:

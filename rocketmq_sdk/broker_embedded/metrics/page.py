@@ -67,6 +67,21 @@ def number(value: float) -> str:
     return "NaN" if math.isnan(value) else repr(value)
 
 
+class Pace:
+    """Gives the loop back whenever somebody has worked for `STEP` seconds."""
+
+    __slots__ = ("_since",)
+
+    def __init__(self) -> None:
+        self._since = trio.current_time()
+
+    async def rest(self) -> None:
+        """Let the others have their turn if it is time."""
+        if trio.current_time() - self._since > STEP:
+            await trio.lowlevel.checkpoint()
+            self._since = trio.current_time()
+
+
 class Page:
     """Collects lines; `parts` is the page once it is `finish`ed."""
 

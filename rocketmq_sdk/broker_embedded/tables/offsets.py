@@ -197,6 +197,13 @@ class ConsumerOffsetManager:
         """Where the next pull of the queue will start by the last answer, or -1."""
         return self._pulled.get(f"{topic}@{group}", _EMPTY).get(queue_id, NONE)
 
+    def progress(self, group: str, topic: str) -> tuple[dict[int, int], dict[int, int]]:
+        """A group's `query` and `pulled` in a topic, by queue id, where known."""
+        key = f"{topic}@{group}"
+        committed = self._table.get(key, _EMPTY)
+        resets = self._resets.get(key)
+        return {**committed, **resets} if resets else committed, self._pulled.get(key, _EMPTY)
+
     def topics_of(self, group: str) -> set[str]:
         """The topics in which a group has offsets."""
         return {topic for topic, owner in self._keys() if owner == group}

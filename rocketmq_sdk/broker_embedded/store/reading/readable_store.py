@@ -36,7 +36,7 @@ from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.model.enums import BoundaryType
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from contextlib import AbstractContextManager
 
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
@@ -211,6 +211,28 @@ class ReadableStore:
             for index, time in zip(cold, read, strict=True):
                 found[index] = time
         return [-1 if time is None else time for time in found]
+
+    async def oldest_store_time(self, places: Iterable[tuple[str, int, int]]) -> int:
+        """When the oldest of some messages was stored, by topic, queue and offset.
+
+        Of those whose place in the log is in memory only the first one is looked at.
+        -1 when there is none, or when it cannot be read.
+        """
+        first: tuple[int, tuple[str, int, int]] | None = None
+        looked: list[tuple[str, int, int]] = []
+        for place in places:
+            topic, queue_id, offset = place
+            queue = self._table.find(topic, queue_id)
+            if queue is None or not queue.min_offset <= offset < queue.max_offset:
+                continue
+            unit = self._records.unit_nowait(queue, offset)
+            if unit is None:
+                looked.append(place)
+            elif first is None or unit[0] < first[0]:
+                first = unit[0], place
+        if first is not None:
+            looked.append(first[1])
+        return min((time for time in await self.store_times(looked) if time > 0), default=-1)
 
     def _time(self, topic: str, queue_id: int, offset: int) -> int:
         try:
