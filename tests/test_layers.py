@@ -49,7 +49,7 @@ ROOMS = {
     "client": [
         ["address_server", "api", "callbacks", "hooks", "identity", "namespace"],
         ["arguments", "troubles"],
-        ["brokers", "config", "name_servers", "retry", "side_by_side"],
+        ["brokers", "config", "name_servers", "periodic_jobs", "retry", "side_by_side"],
         ["heartbeat", "queries", "routes"],
         ["runtime"],
         ["trace"],

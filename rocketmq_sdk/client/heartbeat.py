@@ -166,9 +166,7 @@ class Heartbeats:
             # must have all of it now.
             await self.beat(address)
 
-    async def run(self) -> None:
-        """Beat until cancelled."""
-        await trio.sleep(FIRST_AFTER)
-        while True:
-            await self.beat_all()
-            await trio.sleep(self._interval)
+    async def beat_regularly(self) -> float:
+        """A periodic job: one heartbeat to every broker that should have one."""
+        await self.beat_all()
+        return self._interval

@@ -298,15 +298,18 @@ class RouteCache:
         if self._on_changed is not None:
             self._on_changed(entry.topic)
 
-    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the routes in use fresh until cancelled."""
-        async with trio.open_nursery() as self._nursery:
-            try:
-                task_status.started()
-                await self._keep_fresh()
-            finally:
-                # From here on the nursery takes no tasks, although it has not ended.
-                self._nursery = None
+    async def run(
+        self,
+        nursery: trio.Nursery,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Keep the routes in use fresh until cancelled; queries live in `nursery`."""
+        self._nursery = nursery
+        try:
+            task_status.started()
+            await self._keep_fresh()
+        finally:
+            self._nursery = None
 
     async def _keep_fresh(self) -> None:
         while True:

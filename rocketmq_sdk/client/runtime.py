@@ -27,10 +27,11 @@ from rocketmq_sdk.client.config import (
     named_namesrv,
     resolve_namesrv,
 )
-from rocketmq_sdk.client.heartbeat import Heartbeats
+from rocketmq_sdk.client.heartbeat import FIRST_AFTER, Heartbeats
 from rocketmq_sdk.client.identity import local_ip, make_client_id
 from rocketmq_sdk.client.name_servers import NameServers
 from rocketmq_sdk.client.namespace import Namespace, NamespaceFields
+from rocketmq_sdk.client.periodic_jobs import PeriodicJobs
 from rocketmq_sdk.client.queries import MessageQueries
 from rocketmq_sdk.client.routes import DefaultTopic, RouteCache
 from rocketmq_sdk.client.troubles import Troubles
@@ -122,6 +123,8 @@ class Client(RunsOnce):
         )
         self._consumers: dict[str, ConsumerCallbacks] = {}
         self._producers: dict[str, ProducerCallbacks] = {}
+        self.jobs = PeriodicJobs()
+        """What its members and itself do again and again."""
         self._callbacks = CallbackDispatch(self._consumers, self._producers)
         self._heartbeats = Heartbeats(
             self,
@@ -153,8 +156,9 @@ class Client(RunsOnce):
             remoting.on_connect.append(self._connected)
             await self._find_name_servers(remoting, nursery)
             self._nursery = nursery
-            await nursery.start(self.routes.run)
-            nursery.start_soon(self._heartbeats.run)
+            await nursery.start(self.routes.run, nursery)
+            self.jobs.add(nursery, self._heartbeats.beat_regularly, FIRST_AFTER)
+            nursery.start_soon(self.jobs.run)
             try:
                 yield
             finally:

@@ -3,7 +3,7 @@
 They have slots by opaque, and one heap of deadlines.
 
 `NettyRemotingAbstract.responseTable` of Apache RocketMQ 5.4.0, without its scan each
-second: one task sleeps until the next moment at which something is due. Entries of
+second: the housekeeper sweeps at the next moment at which something is due. Entries of
 answered calls stay in the heap until they are most of it, then it is rebuilt; so a call
 pays for a push and hardly for a pop.
 """
@@ -34,17 +34,20 @@ class CallTable:
 
     __slots__ = (
         "_address",
-        "_due",
         "_heap",
         "_limit",
+        "_look_at",
+        "_number",
         "_opaque",
-        "_scope",
+        "due",
         "late_answers",
         "slots",
         "unanswered_since",
     )
 
-    def __init__(self, limit: int, address: str) -> None:
+    def __init__(
+        self, limit: int, address: str, number: int, look_at: Callable[[int, float], None]
+    ) -> None:
         self.slots: dict[int, PendingCall] = {}
         self.late_answers = 0
         self.unanswered_since = math.inf
@@ -54,8 +57,10 @@ class CallTable:
         self._address = address
         self._opaque = 0
         self._heap: list[tuple[float, int]] = []
-        self._due = -math.inf
-        self._scope: trio.CancelScope | None = None
+        self._number = number
+        self._look_at = look_at
+        self.due = -math.inf
+        """The next moment at which the channel is swept; -inf while that goes on."""
 
     def admit(self) -> None:
         """Raise `TooManyRequestsError` when no more calls are allowed."""
@@ -106,7 +111,7 @@ class CallTable:
                 heapq.heapify(heap)
             else:
                 heapq.heappush(heap, (deadline, opaque))
-            if deadline < self._due:
+            if deadline < self.due:
                 self.wake_at(deadline)
         return call
 
@@ -158,21 +163,7 @@ class CallTable:
         return heap[0][0] if heap else math.inf
 
     def wake_at(self, moment: float) -> None:
-        """Have `sleep_until` return at `moment` if it would sleep longer."""
-        if moment < self._due:
-            self._due = moment
-            if self._scope is not None:
-                self._scope.deadline = moment
-
-    async def sleep_until(self, moment: float) -> float:
-        """Sleep until `moment`, or an earlier one set by a new call or `wake_at`.
-
-        Returns by how many seconds it woke too late.
-        """
-        self._due = moment
-        with trio.CancelScope(deadline=moment) as self._scope:
-            await trio.sleep_forever()
-        self._scope = None
-        late = trio.current_time() - self._due
-        self._due = -math.inf
-        return late
+        """Have the channel swept at `moment` if that is earlier than it would be."""
+        if moment < self.due:
+            self.due = moment
+            self._look_at(self._number, moment)

@@ -6,7 +6,7 @@ import logging
 import math
 from abc import abstractmethod
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -24,18 +24,13 @@ from rocketmq_sdk.remoting.budget import OPEN_COST
 from rocketmq_sdk.remoting.call_table import CallTable
 from rocketmq_sdk.remoting.channel import TOGETHER, Channel, ChannelLimits, ChannelStatistics
 from rocketmq_sdk.remoting.dispatch import error_response
+from rocketmq_sdk.remoting.housekeeper import housekeeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rocketmq_sdk.remoting.channel import Continuation, Handler, Together
 
-STOOD_STILL: Final = 0.05
-"""Seconds too late that tell of a loop that was blocked."""
-LAST_CHANCE: Final = 0.05
-"""Seconds for an answer to a request that could not leave before."""
-QUIET_TURNS: Final = 3
-"""Turns of the loop without news after which all is read that had come."""
 logger = logging.getLogger("rocketmq_sdk.remoting")
 
 
@@ -49,15 +44,17 @@ class CommandChannel(Channel):
     """
 
     __slots__ = (
-        "_calls",
         "_current",
         "_finished",
         "_handler",
+        "_housekeeper",
         "_nursery",
         "_open",
         "_open_bytes",
         "_scope",
         "_together",
+        "calls",
+        "last_read",
         "limits",
     )
 
@@ -78,7 +75,13 @@ class CommandChannel(Channel):
         self.limits = limits
         self._handler = handler
         self._together: Callable[[int], Together | None] | None = getattr(handler, "together", None)
-        self._calls = CallTable(limits.max_in_flight, remote_address)
+        self._housekeeper = housekeeper()
+        self.calls = CallTable(
+            limits.max_in_flight, remote_address, self.channel_id, self._housekeeper.look_at
+        )
+        """Its own requests under way."""
+        self.last_read = trio.current_time()
+        """When the peer was last heard from; a peer in the process always is."""
         self._open: dict[int, tuple[Command, int]] = {}
         self._open_bytes = 0
         self._current: Command | None = None
@@ -104,10 +107,10 @@ class CommandChannel(Channel):
 
     def statistics(self) -> ChannelStatistics:
         return ChannelStatistics(
-            in_flight=len(self._calls.slots),
+            in_flight=len(self.calls.slots),
             requests_in_flight=len(self._open),
             unsent_bytes=self.unsent_bytes(),
-            late_answers=self._calls.late_answers,
+            late_answers=self.calls.late_answers,
         )
 
     # Serving
@@ -268,28 +271,13 @@ class CommandChannel(Channel):
     # Time
 
     @trio.lowlevel.enable_ki_protection
-    async def _sweep(self) -> None:
-        """Fail overdue calls and watch the connection.
+    def sweep(self, now: float) -> float:
+        """Fail overdue calls and watch the connection. For the housekeeper."""
+        due = self.calls.fail_overdue(now)
+        return min(due, self._watch(now))
 
-        Sleeps until the next moment at which anything is due.
-        """
-        now = trio.current_time()
-        while True:
-            due = self._calls.fail_overdue(now)
-            late = await self._calls.sleep_until(min(due, self._watch(now)))
-            now = trio.current_time()
-            if late > STOOD_STILL:
-                # The loop was blocked. Requests leave and answers that have come
-                # meanwhile are read, before calls that were overdue by `now` fail.
-                await self._read_first()
-                if self._calls.is_overdue(now):
-                    await trio.sleep(LAST_CHANCE)
-                    await self._read_first()
-
-    async def _read_first(self) -> None:
-        """Let the tasks that read run until they have read what is there."""
-        for _ in range(QUIET_TURNS):
-            await trio.lowlevel.checkpoint()
+    def flush_queued(self) -> None:
+        """Write what was queued. For the housekeeper, where it has been asked to."""
 
     def _watch(self, _now: float) -> float:
         """Look after the connection; gives the next moment to look again."""
@@ -313,9 +301,10 @@ class CommandChannel(Channel):
         if self._finished.is_set():
             return
         self._begin_close("the task that serves it has ended")
+        self._housekeeper.forget(self)
         self._open.clear()
         self._open_bytes = 0
-        self._calls.fail_all(
+        self.calls.fail_all(
             lambda: ConnectError(
                 f"the connection to {self.remote_address} ended before the answer: "
                 f"{self.close_reason}",

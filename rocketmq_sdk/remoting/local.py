@@ -85,7 +85,7 @@ class LocalEndpoint(CommandChannel):
         self, command: Command, timeout: float, on_done: Callable[[PendingCall], None] | None = None
     ) -> PendingCall:
         self._check_open()
-        calls = self._calls
+        calls = self.calls
         calls.admit()
         command.opaque = opaque = calls.next_opaque()
         self._transmit(command)
@@ -95,7 +95,7 @@ class LocalEndpoint(CommandChannel):
     def send_oneway(self, command: Command) -> None:
         self._check_open()
         command.flag |= FLAG_ONEWAY
-        command.opaque = self._calls.next_opaque()
+        command.opaque = self.calls.next_opaque()
         self._transmit(command)
 
     def _check_open(self) -> None:
@@ -162,7 +162,7 @@ class LocalEndpoint(CommandChannel):
 
     def _receive(self, command: Command) -> None:
         if command.flag & FLAG_RESPONSE:
-            self._calls.answer(command)
+            self.calls.answer(command)
         elif not self.closed:
             answer = self._serve(command)
             if answer is not None and not self.closed:
@@ -215,7 +215,7 @@ class LocalChannel(LocalEndpoint):
         self, command: Command, timeout: float, on_done: Callable[[PendingCall], None] | None = None
     ) -> PendingCall:
         self._check_open()
-        calls = self._calls
+        calls = self.calls
         calls.admit()
         command.opaque = opaque = calls.next_opaque()
         request = self._carry(command)
@@ -240,7 +240,7 @@ class LocalChannel(LocalEndpoint):
     def send_oneway(self, command: Command) -> None:
         self._check_open()
         command.flag |= FLAG_ONEWAY
-        command.opaque = self._calls.next_opaque()
+        command.opaque = self.calls.next_opaque()
         self.peer._serve(self._carry(command))
 
 
@@ -297,8 +297,8 @@ class _Link:
             with self.scope:
                 async with trio.open_nursery() as nursery:
                     client._nursery = server._nursery = nursery
-                    nursery.start_soon(client._sweep)
-                    nursery.start_soon(server._sweep)
+                    for end in (client, server):
+                        end._housekeeper.keep(end)
                     task_status.started()
                     try:
                         await self._deliver()

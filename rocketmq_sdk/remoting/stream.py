@@ -1,11 +1,13 @@
-"""A channel over a byte stream: one reader task, one writer task, one sweeper.
+"""A channel over a byte stream: a task that reads, and one that writes if need be.
 
 No request has a task, a scope or a queue of its own.
 
-The reader handles every complete frame of a chunk before it waits again, the writer
-joins all frames that are queued into one write. Answers to one chunk therefore leave
+The reader handles every complete frame of a chunk before it waits again, and all frames
+that are queued are joined into one write. Answers to one chunk therefore leave
 together. This batching at the socket is what makes many requests in flight cheap in
-Python.
+Python. What a socket takes at once is written without a task: by the reader at the end
+of a chunk, by the housekeeper at the end of a turn of the loop. Only the rest is left
+to the writer, which ends when it has left; other streams have one that stays.
 
 A reader waits for its own writer in one case only: a server stops reading a peer that
 does not take its answers. If both sides did so they could wait for each other for ever,
@@ -56,8 +58,6 @@ TURN: Final = 0.01
 """Seconds to handle commands of one chunk before other tasks have a turn."""
 PAUSE: Final = 15
 """The most requests that are served alone before several are tried again."""
-READ_FIRST: Final = 1.0
-"""The most seconds that overdue calls wait for what came while the loop was blocked."""
 LOOPBACK_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 _BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError, OSError, ssl.SSLError)
 
@@ -82,8 +82,8 @@ class StreamChannel(CommandChannel):
         "_handling",
         "_high_water",
         "_idle_writer",
-        "_last_read",
         "_last_write",
+        "_leaving",
         "_load",
         "_overdue",
         "_stream",
@@ -131,9 +131,10 @@ class StreamChannel(CommandChannel):
         self._direct = can_send_now(stream)
         self._handling = False
         self._arrived = 0
+        self._leaving = True  # somebody will write what is queued: at first `run`
         self._idle_writer: trio.lowlevel.Task | None = None
         self._drained: trio.Event | None = None
-        self._last_read = self._last_write = trio.current_time()
+        self._last_write = self.last_read
         self._write_began = math.inf
 
     # Sending
@@ -146,7 +147,7 @@ class StreamChannel(CommandChannel):
             raise self._refuse_closed()
         if self._unsent > self.limits.max_unsent_bytes:
             raise self._refuse_unsent()
-        calls = self._calls
+        calls = self.calls
         calls.admit()
         command.opaque = opaque = calls.next_opaque()
         # Answers that came together wake tasks that send again one after the other:
@@ -158,7 +159,7 @@ class StreamChannel(CommandChannel):
     def submit_forms(
         self, requests: Sequence[FormRequest], on_done: Callable[[PendingCall], None]
     ) -> list[PendingCall]:
-        calls, limits, unsent = self._calls, self.limits, self._unsent
+        calls, limits, unsent = self.calls, self.limits, self._unsent
         found: list[PendingCall] = []
         for form, values, body, since, timeout, tag in requests:
             if self.closed or unsent > limits.max_unsent_bytes or not calls.has_room:
@@ -186,7 +187,7 @@ class StreamChannel(CommandChannel):
         if self._unsent > self.limits.max_unsent_bytes:
             raise self._refuse_unsent()
         command.flag |= FLAG_ONEWAY
-        command.opaque = self._calls.next_opaque()
+        command.opaque = self.calls.next_opaque()
         self._transmit(command)
 
     def _transmit(self, command: Command, *, alone: bool = False) -> None:
@@ -195,41 +196,40 @@ class StreamChannel(CommandChannel):
         self._unsent = unsent = self._unsent + len(frame)
         if unsent > self._weigh_at:
             self._weigh()
-        if self._handling or self._idle_writer is None:
+        if self._handling or self._leaving:
             # it leaves with the others: at the end of the chunk that is handled, or
             # when the writer is through
             return
         if alone:
             self._flush()
         else:
-            self._wake_writer()
+            self._leaving = True
+            self._housekeeper.flush_soon(self)
 
-    def _wake_writer(self) -> None:
-        writer = self._idle_writer
-        if writer is not None:
-            self._idle_writer = None
-            trio.lowlevel.reschedule(writer)
+    def flush_queued(self) -> None:
+        self._leaving = False
+        self._flush()
 
     def _flush(self) -> None:
-        """Send what is queued as soon as possible.
-
-        At once if the writer sleeps and the socket takes it, else by the writer.
-        """
-        if self._idle_writer is None or not self._frames:
-            return
-        if not self._direct or self._unsent > DIRECT_SIZE:
-            self._wake_writer()
-            return
+        """Send what is queued: what the socket takes now, then the rest by a task."""
         frames = self._frames
-        data = frames[0] if len(frames) == 1 else b"".join(frames)
-        sent = send_now(self._stream, data)
-        self._last_write = trio.current_time()
-        self._unsent -= sent
-        if sent == len(data):
-            frames.clear()
-        else:
+        if self._leaving or not frames:
+            return
+        if self._direct and self._unsent <= DIRECT_SIZE:
+            data = frames[0] if len(frames) == 1 else b"".join(frames)
+            sent = send_now(self._stream, data)
+            self._last_write = trio.current_time()
+            self._unsent -= sent
+            if sent == len(data):
+                frames.clear()
+                return
             frames[:] = [data[sent:]]
-            self._wake_writer()
+        self._leaving = True
+        writer, self._idle_writer = self._idle_writer, None
+        if writer is not None:
+            trio.lowlevel.reschedule(writer)
+        elif self._nursery is not None:
+            self._nursery.start_soon(self._write)
 
     def _weigh(self) -> None:
         """Tell the budget what this connection holds, if that has changed."""
@@ -250,7 +250,7 @@ class StreamChannel(CommandChannel):
 
     @property
     def last_progress(self) -> float:
-        return max(self._last_read, self._last_write)
+        return max(self.last_read, self._last_write)
 
     @property
     def overloaded(self) -> bool:
@@ -282,6 +282,9 @@ class StreamChannel(CommandChannel):
         try:
             while True:
                 if not self._frames:
+                    self._leaving = False
+                    if self._direct:
+                        return
                     self._idle_writer = trio.lowlevel.current_task()
                     await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
                 data = self._take_frames()
@@ -313,7 +316,7 @@ class StreamChannel(CommandChannel):
 
     async def _write_some(self, data: bytes | memoryview) -> int:
         self._write_began = began = trio.current_time()
-        self._calls.wake_at(began + self.limits.stall_timeout)
+        self.calls.wake_at(began + self.limits.stall_timeout)
         sent = await send_some(self._stream, data)
         self._write_began = math.inf
         self._last_write = began
@@ -342,7 +345,7 @@ class StreamChannel(CommandChannel):
                     await budget.wait_for_room(self)
                     pause_at = self._load + READ_SIZE_MAX
                 data = await stream.receive_some(size)
-                self._last_read = trio.current_time()
+                self.last_read = trio.current_time()
                 commands = connection.receive_commands(data if type(data) is bytes else bytes(data))
                 if self._load:
                     # A frame that is whole now is no reason to refuse what it says.
@@ -367,14 +370,6 @@ class StreamChannel(CommandChannel):
         except _BROKEN as error:
             return f"reading failed: {error or type(error).__name__}"
 
-    async def _read_first(self) -> None:
-        """Wait until the reader finds nothing more, for at most a moment."""
-        ends = trio.current_time() + READ_FIRST
-        last_read = -math.inf
-        while last_read != self._last_read and trio.current_time() < ends and not self.closed:
-            last_read = self._last_read
-            await super()._read_first()
-
     async def _brake_now(self) -> None:
         """Let the peer take its answers before more are made."""
         if self._unsent > self._high_water:
@@ -388,7 +383,7 @@ class StreamChannel(CommandChannel):
 
         Those of one code that follow each other are served together if possible.
         """
-        answer = self._calls.answer
+        answer = self.calls.answer
         turn_ends, turns, waited = trio.current_time() + TURN, 0, 0.0
         number, try_at, pause, look_at = 0, 0, 0, 4
         self._arrived = count = len(commands)
@@ -428,7 +423,7 @@ class StreamChannel(CommandChannel):
                     now, turns = trio.current_time(), turns + 1
                     turn_ends = now + TURN
                     # One turn that took long may have been a pause of the machine.
-                    waited = now - self._last_read if turns > 1 else 0.0
+                    waited = now - self.last_read if turns > 1 else 0.0
         finally:
             self._end_turn()
 
@@ -467,9 +462,8 @@ class StreamChannel(CommandChannel):
         return len(answers)
 
     def _begin_turn(self) -> None:
-        self._handling = True
+        self._handling, self._turn_from = True, len(self._frames)
         if self._turn is not None:
-            self._turn_from = len(self._frames)
             self._turn.begin()
 
     def _end_turn(self) -> None:
@@ -507,13 +501,13 @@ class StreamChannel(CommandChannel):
         if now - self._write_began >= limits.stall_timeout:
             self.abort(f"it took none of {self._unsent} bytes within {limits.stall_timeout:g} s")
             return math.inf
-        idle_at = max(self._last_read, self._last_write) + limits.idle_timeout
+        idle_at = max(self.last_read, self._last_write) + limits.idle_timeout
         if now >= idle_at and self._write_began == math.inf:
             self.abort(f"nothing was sent or received within {limits.idle_timeout:g} s")
             return math.inf
-        if self._last_read > self._calls.unanswered_since:
-            self._calls.unanswered_since = math.inf
-        silent_at = self._calls.unanswered_since + limits.silence_timeout
+        if self.last_read > self.calls.unanswered_since:
+            self.calls.unanswered_since = math.inf
+        silent_at = self.calls.unanswered_since + limits.silence_timeout
         if now >= silent_at and not self._unsent:
             self.abort(
                 f"requests are overdue and nothing was received within {limits.silence_timeout:g} s"
@@ -529,17 +523,23 @@ class StreamChannel(CommandChannel):
         Does not raise for what the peer or the network does.
         """
         try:
-            with self._scope:
-                async with trio.open_nursery() as nursery:
-                    self._nursery = nursery
-                    nursery.start_soon(self._write)
-                    nursery.start_soon(self._sweep)
-                    task_status.started()
+            async with trio.open_nursery() as nursery:
+                self._nursery, self._scope = nursery, nursery.cancel_scope
+                if self.closed:  # before it began
+                    self._scope.cancel()
+                self._housekeeper.keep(self)
+                self.flush_queued()
+                task_status.started()
+                try:
                     reason = await self._read()
                     # A peer may end its side and still wait for answers.
                     with trio.move_on_after(self.limits.drain_timeout):
                         await self._wait_unsent(0)
                     self.abort(reason)
+                finally:
+                    # Before the nursery takes no more tasks.
+                    self._begin_close("the task that serves it was cancelled")
+                    self._nursery = None
         except BaseExceptionGroup as group:
             raise_unwrapped(group)
         finally:

@@ -57,7 +57,7 @@ class Fixture:
 async def running() -> AsyncIterator[Fixture]:
     fixture = Fixture()
     async with trio.open_nursery() as nursery:
-        await nursery.start(fixture.cache.run)
+        await nursery.start(fixture.cache.run, nursery)
         with trio.fail_after(1000):
             yield fixture
         nursery.cancel_scope.cancel()
@@ -200,7 +200,7 @@ async def test_closing_ends_queries(autojump_clock: MockClock) -> None:
     fixture = Fixture()
     fixture.delay = 100
     async with trio.open_nursery() as outer, trio.open_nursery() as nursery:
-        await nursery.start(fixture.cache.run)
+        await nursery.start(fixture.cache.run, nursery)
 
         async def ask() -> None:
             with pytest.raises(ClosedError):

@@ -455,9 +455,9 @@ async def test_opaque_goes_round_and_skips_what_is_in_flight(link, autojump_cloc
     serving = Serving()
     async with link(serving.dispatcher) as (near, _):
         with trio.fail_after(60):
-            near._calls._opaque = 0x7FFFFFFE
+            near.calls._opaque = 0x7FFFFFFE
             first = [near.submit(Command(HOLD), 10) for _ in range(3)]
-            near._calls._opaque = 0x7FFFFFFE
+            near.calls._opaque = 0x7FFFFFFE
             commands = [Command(ECHO), Command(ECHO)]
             for command in commands:
                 assert (await near.call(command, 3)).opaque == command.opaque
@@ -470,7 +470,7 @@ async def test_the_heap_of_deadlines_stays_small(link, autojump_clock):
         with trio.fail_after(60):
             for _ in range(2000):
                 await near.call(Command(ECHO), 30)
-            assert len(near._calls._heap) <= 70
+            assert len(near.calls._heap) <= 70
 
 
 async def test_a_call_has_one_waiter(link, autojump_clock):

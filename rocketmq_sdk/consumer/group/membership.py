@@ -18,7 +18,6 @@ from rocketmq_sdk.client.api.members import check_client_config
 from rocketmq_sdk.client.callbacks import ConsumerCallbacks
 from rocketmq_sdk.client.side_by_side import first_answer
 from rocketmq_sdk.consumer.group.lag import group_lag
-from rocketmq_sdk.consumer.group.periodic_jobs import PeriodicJobs
 from rocketmq_sdk.consumer.trace import ConsumeTrace
 from rocketmq_sdk.errors import (
     ConnectError,
@@ -80,17 +79,15 @@ class Membership(ConsumerCallbacks):
         self._ended = trio.Event()
         self._grace = 0.0
         self._introduced = float("-inf")
-        self._periodic_jobs = PeriodicJobs()
         self._retries_of_group: int | None = None
         self._policy_of_group: GroupRetryPolicy | None = None
         self._trace = ConsumeTrace(client, group) if client.config.enable_trace else None
 
     @abstractmethod
     async def _begin(self, nursery: trio.Nursery) -> None:
-        """Start consuming; tasks live in `nursery`.
+        """Start consuming; tasks and periodic jobs live in `nursery`.
 
-        Runs before the shield, so it may be cancelled. It adds periodic jobs before it
-        first waits.
+        Runs before the shield, so it may be cancelled.
         """
 
     @abstractmethod
@@ -152,34 +149,39 @@ class Membership(ConsumerCallbacks):
 
     async def _consume(self, task_status: trio.TaskStatus[None]) -> None:
         async with open_quiet_nursery() as nursery:
-            nursery.start_soon(self._periodic_jobs.run)
-            if self._trace is not None:
-                nursery.start_soon(self._trace.dispatcher.run)
-            await self._begin(nursery)
-            # Behind the shield an earlier cancellation would go unnoticed, and the
-            # member would never end.
-            await trio.lowlevel.checkpoint_if_cancelled()
-            self._scope.shield = True
-            task_status.started()
             try:
-                await self._closing.wait()
-                await self._finish(self._grace)
-                if self._trace is not None:
-                    await self._trace.dispatcher.aclose()
-            except BaseException:
-                # A background task has failed, or Ctrl-C has interrupted a listener:
-                # what is done is still committed.
-                with trio.move_on_after(ABANDON, shield=True):
-                    try:
-                        await self._abandon()
-                    except Exception:
-                        logger.exception(
-                            "group %s: what was done could not be committed",
-                            self._group,
-                            extra=about(group=self._group),
-                        )
-                raise
+                await self._consume_in(nursery, task_status)
+            finally:
+                self._client.jobs.leave(nursery)
             nursery.cancel_scope.cancel()
+
+    async def _consume_in(self, nursery: trio.Nursery, task_status: trio.TaskStatus[None]) -> None:
+        if self._trace is not None:
+            nursery.start_soon(self._trace.dispatcher.run)
+        await self._begin(nursery)
+        # Behind the shield an earlier cancellation would go unnoticed, and the
+        # member would never end.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._scope.shield = True
+        task_status.started()
+        try:
+            await self._closing.wait()
+            await self._finish(self._grace)
+            if self._trace is not None:
+                await self._trace.dispatcher.aclose()
+        except BaseException:
+            # A background task has failed, or Ctrl-C has interrupted a listener:
+            # what is done is still committed.
+            with trio.move_on_after(ABANDON, shield=True):
+                try:
+                    await self._abandon()
+                except Exception:
+                    logger.exception(
+                        "group %s: what was done could not be committed",
+                        self._group,
+                        extra=about(group=self._group),
+                    )
+            raise
 
     async def _abandon(self) -> None:
         """Commit what is done when the consumer ends by a failure.
@@ -341,7 +343,7 @@ class QueueMembership(Membership):
         self._balancing, self._balanced = trio.CancelScope(), trio.Event()
         nursery.start_soon(self._balance, nursery)
         if self._commit_interval is not None:
-            self._periodic_jobs.add(self._commit, self._commit_interval)
+            self._client.jobs.add(nursery, self._commit, self._commit_interval)
         with trio.move_on_after(FIRST_ROUND):
             await self._rebalancer.first_round.wait()
 

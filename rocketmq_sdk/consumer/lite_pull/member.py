@@ -128,7 +128,7 @@ class LitePullMember(QueueMembership):
     async def _begin(self, nursery: trio.Nursery) -> None:
         if self._on_change is not None:
             nursery.start_soon(self._tell_changes, self._on_change)
-        self._periodic_jobs.add(self._rates.sampling(self.service.counters))
+        self._client.jobs.add(nursery, self._rates.sampling(self.service.counters))
         await super()._begin(nursery)
 
     async def _finish(self, grace: float) -> None:

@@ -9,8 +9,6 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
-import trio
-
 from rocketmq_sdk.consumer.group.assigned_queues import AssignedQueues
 from rocketmq_sdk.consumer.group.consumer_report import ConsumerReport
 from rocketmq_sdk.consumer.group.membership import QueueMembership
@@ -39,6 +37,8 @@ from rocketmq_sdk.protocol.subscription import SubscriptionData, build_subscript
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    import trio
 
     from rocketmq_sdk.client.callbacks import DirectConsumption
     from rocketmq_sdk.client.runtime import Client
@@ -154,11 +154,12 @@ class PushMember(QueueMembership):
         if self._local is not None:
             self._local.load()
         self._service.start(nursery)
-        self._periodic_jobs.add(self._rates.sampling(self._service.counters))
+        self._client.jobs.add(nursery, self._rates.sampling(self._service.counters))
         if self._config.broadcasting:
-            nursery.start_soon(self._flush_forever)
+            interval = self._config.persist_consumer_offset_interval
+            self._client.jobs.add(nursery, self._flush, interval)
         else:
-            self._periodic_jobs.add(self._read_group)
+            self._client.jobs.add(nursery, self._read_group)
         if self._places is not None:
             nursery.start_soon(self._places.acks.run)
         if self._rebalancer.locks is not None:
@@ -183,11 +184,11 @@ class PushMember(QueueMembership):
             self._local.release()
         await super()._forget()
 
-    async def _flush_forever(self) -> None:
+    async def _flush(self) -> float:
+        """A periodic job: write the offsets of a broadcasting member."""
         assert self._local is not None
-        while True:
-            await trio.sleep(self._config.persist_consumer_offset_interval)
-            self._local.flush()
+        self._local.flush()
+        return self._config.persist_consumer_offset_interval
 
     def _most_retries(self) -> int:
         return self._config.most_retries(self._retries_of_group)

@@ -99,12 +99,12 @@ class SimpleMember(Membership):
     # -- life
 
     async def _begin(self, nursery: trio.Nursery) -> None:
-        self._periodic_jobs.add(self._read_group)
+        self._client.jobs.add(nursery, self._read_group)
         self.receiver.run_in(nursery)
         nursery.start_soon(self.renewals.run)
-        self._periodic_jobs.add(self._rates.sampling(self._counters))
+        self._client.jobs.add(nursery, self._rates.sampling(self._counters))
         if self._deliveries is not None:
-            self._periodic_jobs.add(self._deliveries.expire)
+            self._client.jobs.add(nursery, self._deliveries.expire)
         self.running = True
 
     # What nobody has acknowledged comes again by itself.

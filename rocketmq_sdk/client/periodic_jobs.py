@@ -1,0 +1,80 @@
+"""What a client and its members do again and again; one task waits for all of it.
+
+With a thousand idle members, each job that needs no task of its own saves a thousand
+tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final
+
+import trio
+
+Job = Callable[[], Awaitable[float]]
+"""Runs once and returns the seconds from its end until it is due again."""
+_numbers: Final = count()
+
+
+class _Entry:
+    """One job, and the nursery that it runs in."""
+
+    __slots__ = ("job", "nursery")
+
+    def __init__(self, job: Job | None, nursery: trio.Nursery) -> None:
+        self.job = job
+        self.nursery = nursery
+
+
+class PeriodicJobs:
+    """Jobs, each of which runs in a task of its owner's nursery when it is due.
+
+    So none waits for another one, and the error of a job is raised by its owner.
+    """
+
+    __slots__ = ("_heap", "_of_owner", "_scope")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, _Entry]] = []
+        self._of_owner: dict[trio.Nursery, list[_Entry]] = {}
+        self._scope: trio.CancelScope | None = None
+
+    def add(self, nursery: trio.Nursery, job: Job, after: float = 0.0) -> None:
+        """Run a job in `nursery`, for the first time `after` seconds from now.
+
+        Call `leave` before the nursery ends.
+        """
+        entry = _Entry(job, nursery)
+        self._of_owner.setdefault(nursery, []).append(entry)
+        self._schedule(entry, after)
+
+    def leave(self, nursery: trio.Nursery) -> None:
+        """Start no job in this nursery any more; those that run go on."""
+        for entry in self._of_owner.pop(nursery, ()):
+            entry.job = None
+
+    def _schedule(self, entry: _Entry, after: float) -> None:
+        due = trio.current_time() + after
+        heappush(self._heap, (due, next(_numbers), entry))
+        if self._scope is not None and due < self._scope.deadline:
+            self._scope.deadline = due
+
+    async def run(self) -> None:
+        """Start what is due, until cancelled."""
+        heap = self._heap
+        while True:
+            now = trio.current_time()
+            while heap and heap[0][0] <= now:
+                entry = heappop(heap)[2]
+                if entry.job is not None:
+                    entry.nursery.start_soon(self._once, entry, entry.job)
+            with trio.CancelScope(deadline=heap[0][0] if heap else float("inf")) as self._scope:
+                await trio.sleep_forever()
+            self._scope = None
+
+    async def _once(self, entry: _Entry, job: Job) -> None:
+        pause = await job()
+        if entry.job is not None:
+            self._schedule(entry, pause)

@@ -1,0 +1,212 @@
+"""Two tasks for all channels of a `trio.run`: one writes, the other watches the time.
+
+As a Netty event loop serves all of its channels. With thousands of idle connections,
+each task that a channel does not need for itself saves thousands of tasks. Both belong
+to the run, not to an owner of channels: they start with the first channel and end with
+the last one.
+
+A channel hands in what it has queued during a turn of the loop. It is written when the
+turn is over, so that all that was queued meanwhile leaves with one write. What a socket
+does not take at once is left to a task of the channel.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.remoting.call_table import CallTable
+
+STOOD_STILL: Final = 0.05
+"""Seconds too late that tell of a loop that was blocked."""
+LAST_CHANCE: Final = 0.05
+"""Seconds for an answer to a request that could not leave before."""
+QUIET_TURNS: Final = 3
+"""Turns of the loop without news after which all is read that had come."""
+READ_FIRST: Final = 1.0
+"""The most seconds that overdue calls wait for what came while the loop was blocked."""
+logger = logging.getLogger("rocketmq_sdk.remoting")
+
+
+class Kept(Protocol):
+    """A channel, as the housekeeper sees it."""
+
+    channel_id: int
+
+    @property
+    def calls(self) -> CallTable:
+        """Its requests under way, with the next moment at which something is due."""
+        ...
+
+    @property
+    def last_read(self) -> float:
+        """When the peer was last heard from."""
+        ...
+
+    def sweep(self, now: float) -> float:
+        """Do what is due; returns the next moment at which something will be."""
+        ...
+
+    def flush_queued(self) -> None:
+        """Write what was queued."""
+        ...
+
+    def abort(self, reason: str) -> None:
+        """Close it at once."""
+        ...
+
+
+class Housekeeper:
+    """What the channels of one run share. `housekeeper` gives that of the caller."""
+
+    __slots__ = ("_heap", "_kept", "_queued", "_scope", "_watching", "_writer", "_writing")
+
+    def __init__(self) -> None:
+        self._kept: dict[int, Kept] = {}
+        self._heap: list[tuple[float, int]] = []
+        self._queued: list[Kept] = []
+        self._scope: trio.CancelScope | None = None
+        self._writer: trio.lowlevel.Task | None = None
+        self._watching = self._writing = False
+
+    def keep(self, channel: Kept) -> None:
+        """Look after a channel until `forget`."""
+        self._kept[channel.channel_id] = channel
+        self._sweep(channel, trio.current_time())
+        if not self._watching:
+            self._watching = True
+            trio.lowlevel.spawn_system_task(self._watch, name="watch of all channels")
+        if not self._writing:
+            self._writing = True
+            trio.lowlevel.spawn_system_task(self._write, name="writer of all channels")
+
+    def forget(self, channel: Kept) -> None:
+        """A channel has ended."""
+        self._kept.pop(channel.channel_id, None)
+        if not self._kept:
+            self._look_at(-math.inf)
+            self._wake_writer()
+
+    # -- writing
+
+    def flush_soon(self, channel: Kept) -> None:
+        """Have a channel write what it has queued, after this turn of the loop."""
+        self._queued.append(channel)
+        self._wake_writer()
+
+    def _wake_writer(self) -> None:
+        writer = self._writer
+        if writer is not None:
+            self._writer = None
+            trio.lowlevel.reschedule(writer)
+
+    def _stop_waiting(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._writer = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    @trio.lowlevel.enable_ki_protection
+    async def _write(self) -> None:
+        while self._kept or self._queued:
+            if not self._queued:
+                self._writer = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
+            queued, self._queued = self._queued, []
+            for channel in queued:
+                try:
+                    channel.flush_queued()
+                except Exception:
+                    logger.exception("writing to a connection failed in an unforeseen way")
+                    channel.abort("writing failed in an unforeseen way")
+        self._writing = False
+
+    # -- time
+
+    def look_at(self, channel_id: int, moment: float) -> None:
+        """Sweep a channel at `moment`, which is earlier than it was to be."""
+        heap, kept = self._heap, self._kept
+        if len(heap) > 2 * len(kept) + 64:
+            heap[:] = [(channel.calls.due, number) for number, channel in kept.items()]
+            heapify(heap)
+        else:
+            heappush(heap, (moment, channel_id))
+        self._look_at(moment)
+
+    def _look_at(self, moment: float) -> None:
+        scope = self._scope
+        if scope is not None and moment < scope.deadline:
+            scope.deadline = moment
+
+    def _sweep(self, channel: Kept, now: float) -> None:
+        calls = channel.calls
+        try:
+            calls.due = channel.sweep(now)
+        except Exception:
+            logger.exception("watching a connection failed in an unforeseen way")
+            channel.abort("watching it failed in an unforeseen way")
+            return
+        if calls.due != math.inf:
+            self.look_at(channel.channel_id, calls.due)
+
+    def _due(self, now: float) -> tuple[list[Kept], float]:
+        """The channels at which something is due, and how late the first of them is."""
+        heap, due, first = self._heap, [], now
+        while heap and heap[0][0] <= now:
+            moment, number = heappop(heap)
+            channel = self._kept.get(number)
+            # An entry from before its moment was changed says nothing.
+            if channel is not None and channel.calls.due == moment:
+                channel.calls.due = -math.inf  # it will be swept; nothing comes earlier
+                due.append(channel)
+                first = min(first, moment)
+        return due, now - first
+
+    @trio.lowlevel.enable_ki_protection
+    async def _watch(self) -> None:
+        """Sleep until the next moment at which anything is due."""
+        while self._kept:
+            with trio.CancelScope(deadline=self._heap[0][0] if self._heap else math.inf) as scope:
+                self._scope = scope
+                await trio.sleep_forever()
+            self._scope = None
+            now = trio.current_time()
+            due, late = self._due(now)
+            if late > STOOD_STILL:
+                # The loop was blocked. Requests leave and answers that have come
+                # meanwhile are read, before calls that were overdue by `now` fail.
+                await self._read_first(due)
+                if any(channel.calls.is_overdue(now) for channel in due):
+                    await trio.sleep(LAST_CHANCE)
+                    await self._read_first(due)
+            for channel in due:
+                if channel.channel_id in self._kept:
+                    self._sweep(channel, now)
+        self._watching = False
+
+    async def _read_first(self, channels: list[Kept]) -> None:
+        """Wait until the readers find nothing more, for at most a moment."""
+        ends = trio.current_time() + READ_FIRST
+        before: list[float] = []
+        while trio.current_time() < ends:
+            last = [channel.last_read for channel in channels if channel.channel_id in self._kept]
+            if last == before:
+                return
+            before = last
+            for _ in range(QUIET_TURNS):
+                await trio.lowlevel.checkpoint()
+
+
+_housekeeper: trio.lowlevel.RunVar[Housekeeper] = trio.lowlevel.RunVar("housekeeper")
+
+
+def housekeeper() -> Housekeeper:
+    """That of the `trio.run` of the caller."""
+    try:
+        return _housekeeper.get()
+    except LookupError:
+        _housekeeper.set(made := Housekeeper())
+        return made

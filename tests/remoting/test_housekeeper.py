@@ -1,0 +1,162 @@
+"""What all channels of a run share: one task writes, the other watches the time."""
+
+from __future__ import annotations
+
+import math
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+
+from rocketmq_sdk.errors import RequestTimeoutError
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.remoting.channel import ChannelLimits
+from rocketmq_sdk.remoting.housekeeper import Housekeeper, housekeeper
+from rocketmq_sdk.remoting.stream import StreamChannel, open_stream_channel
+from rocketmq_sdk.transport.memory import MemoryNetwork
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+SHARED = {"watch of all channels", "writer of all channels"}
+
+
+def echo(_channel: object, command: Command) -> Command:
+    return Command.response(0, body=command.body)
+
+
+def silent(_channel: object, _command: Command) -> None:
+    return None
+
+
+def tasks() -> list[str]:
+    """The names of all tasks of this run."""
+    root = trio.lowlevel.current_root_task()
+    assert root is not None
+    found, look = [], [root]
+    while look:
+        task = look.pop()
+        found.append(task.name)
+        look += [child for nursery in task.child_nurseries for child in nursery.child_tasks]
+    return found
+
+
+@asynccontextmanager
+async def tcp_pair(**far: object) -> AsyncIterator[tuple[StreamChannel, StreamChannel]]:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    address = listener.socket.getsockname()
+    async with listener:
+        one = await trio.open_tcp_stream(address[0], address[1])
+        two = await listener.accept()
+    limits = ChannelLimits(silence_timeout=math.inf)
+    async with (
+        open_stream_channel(two, far.get("handler", echo), pause_reading=True) as server,
+        open_stream_channel(one, echo, limits=limits) as client,
+    ):
+        yield client, server
+
+
+@pytest.mark.real_time
+async def test_an_idle_connection_has_one_task_at_each_end():
+    before = len(tasks())
+    async with trio.open_nursery() as nursery:
+        clients = []
+
+        async def live(task_status: trio.TaskStatus[None]) -> None:
+            async with tcp_pair() as (client, _server):
+                clients.append(client)
+                task_status.started()
+                await trio.sleep_forever()
+
+        for _ in range(10):
+            await nursery.start(live)
+        for client in clients:
+            calls = [client.submit(Command(10, body=b"x"), 5) for _ in range(3)]
+            for call in calls:
+                await call.wait()
+        assert set(tasks()) >= SHARED
+        # each has its reader at both ends, and the task of this test that holds it
+        assert len(tasks()) - before == 2 + 10 * 3
+        nursery.cancel_scope.cancel()
+    with trio.fail_after(5):
+        while SHARED & set(tasks()):
+            await trio.sleep(0.01)
+    async with tcp_pair() as (client, _server):  # and again
+        assert (await client.call(Command(10), 5)).code == 0
+
+
+@pytest.mark.real_time
+async def test_a_writer_lives_while_a_socket_takes_no_more():
+    body = b"x" * 5_000_000
+    async with tcp_pair() as (client, _server):
+        before = len(tasks())
+        calls = [client.submit(Command(10, body=body), 20) for _ in range(6)]
+        assert len(tasks()) > before
+        for call in calls:
+            assert (await call.wait()).body == body
+        assert client.unsent_bytes() == 0
+        with trio.fail_after(5):
+            while len(tasks()) > before:
+                await trio.sleep(0.01)
+
+
+async def test_what_is_due_at_one_channel_does_not_wait_for_another(autojump_clock):
+    network = MemoryNetwork()
+    listener = network.listen("server:1")
+    begin = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        done: list[tuple[float, float]] = []
+
+        async def ask(timeout: float) -> None:
+            one, two = await network.connect("server:1"), await listener.accept()
+            async with open_stream_channel(two, silent), open_stream_channel(one, echo) as near:
+                with pytest.raises(RequestTimeoutError):
+                    await near.call(Command(10), timeout)
+                done.append((timeout, round(trio.current_time() - begin, 3)))
+
+        for timeout in (7.0, 1.0, 3.5, 1.0, 0.25):
+            nursery.start_soon(ask, timeout)
+    assert sorted(done) == [(0.25, 0.25), (1.0, 1.0), (1.0, 1.0), (3.5, 3.5), (7.0, 7.0)]
+
+
+async def test_a_fault_at_one_channel_closes_that_one_only(autojump_clock, monkeypatch, caplog):
+    network = MemoryNetwork()
+    listener = network.listen("server:1")
+    pairs = [(await network.connect("server:1"), await listener.accept()) for _ in range(2)]
+    async with (
+        open_stream_channel(pairs[0][1], silent),
+        open_stream_channel(pairs[1][1], silent),
+        open_stream_channel(pairs[0][0], echo) as faulty,
+        open_stream_channel(pairs[1][0], echo) as sound,
+    ):
+        sweep = StreamChannel.sweep
+
+        def broken(channel: StreamChannel, now: float) -> float:
+            if channel is faulty:
+                raise ZeroDivisionError
+            return sweep(channel, now)
+
+        monkeypatch.setattr(StreamChannel, "sweep", broken)
+        call = faulty.submit(Command(10), 1)
+        with pytest.raises(RequestTimeoutError):
+            await sound.call(Command(10), 2)
+        assert faulty.closed
+        assert "unforeseen" in faulty.close_reason
+        assert call.done
+        assert not sound.closed
+    assert "unforeseen" in caplog.text
+
+
+async def test_moments_that_count_no_more_do_not_pile_up(autojump_clock):
+    network = MemoryNetwork()
+    listener = network.listen("server:1")
+    one, two = await network.connect("server:1"), await listener.accept()
+    async with open_stream_channel(two, echo), open_stream_channel(one, echo) as near:
+        shared: Housekeeper = housekeeper()
+        for _ in range(200):
+            await near.call(Command(10), 0.5)
+            await trio.sleep(0.6)
+        assert len(shared._heap) < 80
+    assert not shared._kept
