@@ -9,58 +9,40 @@ acceptable.
 
 from __future__ import annotations
 
-import argparse
-import logging
+import json
 import os
-import re
 import sys
-from difflib import get_close_matches
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import trio
 
 from rocketmq_sdk.cli.broker_for_tests import add_test_broker, run_test_broker
+from rocketmq_sdk.cli.completion import add_completion, completion
+from rocketmq_sdk.cli.logs import begin_log, log_arguments
 from rocketmq_sdk.cli.operate import COMMANDS
 from rocketmq_sdk.cli.operate.connection import connection_arguments, run_command
+from rocketmq_sdk.cli.option_file import option_file_argument, with_option_file
+from rocketmq_sdk.cli.spelling import Parser
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Sequence
 
 __all__ = ["main"]
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says what a misspelt command was probably meant to be."""
-
-    def error(self, message: str) -> NoReturn:
-        """End the program with exit code 2."""
-        if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
-            known = re.findall(r"'(.*?)'", found[2])
-            lower = {name.lower(): name for name in known}
-            near = get_close_matches(found[1].lower(), lower, 3, 0.6)
-            if near:
-                meant = ", ".join(lower[name] for name in near)
-                message = f"there is no {found[1]!r}; did you mean {meant}?"
-        super().error(message)
-
-
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The parser of all commands."""
-    top = _Parser(
+    top = Parser(
         prog="rocketmq", description="RocketMQ in pure Python: an embedded broker and a client."
     )
     top.add_argument(
         "--version", action="version", version=f"rocketmq-trio {version('rocketmq-trio')}"
     )
-    top.add_argument(
-        "--log-level",
-        default="warning",
-        choices=["debug", "info", "warning", "error"],
-        help="least level to log (default: warning)",
-    )
+    log_arguments(top)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     demo = commands.add_parser(
@@ -77,10 +59,12 @@ def parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--namesrv", metavar="HOST:PORT", help="use this name server instead of an embedded broker"
     )
+    demo.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
     _add_broker(commands)
     add_test_broker(commands)
     _add_store(commands)
+    add_completion(commands)
     for command in COMMANDS.values():
         of_command = commands.add_parser(command.name, help=command.help)
         command.arguments(of_command)
@@ -139,6 +123,9 @@ def _add_broker(commands: argparse._SubParsersAction[Any]) -> None:
     broker.add_argument(
         "--set", metavar="NAME=VALUE", action="append", default=[], help=setting_help
     )
+    option_file_argument(broker)
+    broker.add_argument("--json", action="store_true", help="say `ready` as one JSON object")
+    log_arguments(broker, inner=True)
 
 
 def _add_store(commands: argparse._SubParsersAction[Any]) -> None:
@@ -171,37 +158,57 @@ def _add_store(commands: argparse._SubParsersAction[Any]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    options = parser().parse_args(arguments)
-    logging.basicConfig(
-        level=options.log_level.upper(),
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    known = parser()
+    as_json = False
     try:
-        if options.command == "demo":
-            from rocketmq_sdk.cli.demo import run_demo
-
-            return run_demo(options.data, options.namesrv)
-        if options.command == "store":
-            from rocketmq_sdk.cli.store import run_store
-
-            return run_store(options)
-        if options.command == "test-broker":
-            return run_test_broker(options)
-        if options.command == "broker":
-            from rocketmq_sdk.cli.broker import run_broker
-
-            return run_broker(options)
-        return trio.run(partial(run_command, COMMANDS[options.command], options))
+        options = with_option_file(known, arguments)
+        as_json = getattr(options, "json", False)
+        begin_log(options)
+        return _run(known, options)
     except ConfigurationError as error:
-        print(f"rocketmq: {error}", file=sys.stderr)
+        _tell(error, as_json=as_json)
         return 2
-    except RocketMQError as error:
-        print(f"rocketmq: {type(error).__name__}: {error}", file=sys.stderr)
-        return 1
     except BrokenPipeError:
         # Who read along has seen enough; what is still in the buffer has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except (RocketMQError, OSError) as error:
+        _tell(error, as_json=as_json)
+        return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _run(known: Parser, options: argparse.Namespace) -> int:
+    if options.command == "demo":
+        from rocketmq_sdk.cli.demo import run_demo
+
+        return run_demo(options.data, options.namesrv, as_json=options.json)
+    if options.command == "store":
+        from rocketmq_sdk.cli.store import run_store
+
+        return run_store(options)
+    if options.command == "test-broker":
+        return run_test_broker(options)
+    if options.command == "broker":
+        from rocketmq_sdk.cli.broker import run_broker
+
+        return run_broker(options)
+    if options.command == "completion":
+        print(completion(known, options.shell), end="")
+        return 0
+    return trio.run(partial(run_command, COMMANDS[options.command], options))
+
+
+def _tell(error: RocketMQError | OSError, *, as_json: bool) -> None:
+    """Say on standard error what ended a command, as JSON where that is wanted."""
+    name = type(error).__name__
+    if as_json:
+        told: dict[str, object] = {"error": name, "message": str(error)}
+        if (code := getattr(error, "code", None)) is not None:
+            told["code"] = int(code)
+        print(json.dumps(told, ensure_ascii=False), file=sys.stderr)
+    elif isinstance(error, ConfigurationError):
+        print(f"rocketmq: {error}", file=sys.stderr)
+    else:
+        print(f"rocketmq: {name}: {error}", file=sys.stderr)

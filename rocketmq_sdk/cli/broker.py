@@ -6,6 +6,8 @@ and Ctrl-C never arrives in the middle of an append.
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING, Final
@@ -19,8 +21,11 @@ from rocketmq_sdk.broker_embedded.settings.properties_file import read_propertie
 from rocketmq_sdk.broker_embedded.settings.settings_file import SettingsFile
 from rocketmq_sdk.cli.garbage import short_collections
 from rocketmq_sdk.cli.progress import LateProgress
+from rocketmq_sdk.cli.service_manager import ServiceManager
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.model.route import split_address
+from rocketmq_sdk.validators import no_such_setting
 
 if TYPE_CHECKING:
     import argparse
@@ -49,13 +54,20 @@ def _properties(options: argparse.Namespace) -> str:
 
 
 def single_settings(given: Sequence[str]) -> str:
-    """What `--set` gave, as lines of a properties file. Raises `ConfigurationError`."""
-    text = ""
+    """What `--set` gave, as lines of a properties file.
+
+    Raises `ConfigurationError`, also for a setting that does not exist. (In a file that
+    is a warning: it may be for another release of Apache's.)
+    """
+    text, known = "", BrokerConfig().known_names() if given else set()
     for setting in given:
         name, separator, value = setting.partition("=")
-        if not separator or not name.strip():
+        name = name.strip()
+        if not separator or not name:
             raise ConfigurationError(f"--set {setting!r} is not of the form name=value")
-        text += f"\n{name.strip()}={value.strip()}"
+        if name not in known:
+            raise ConfigurationError(no_such_setting(name, known))
+        text += f"\n{name}={value.strip()}"
     return text
 
 
@@ -91,6 +103,7 @@ def _warn_of_open_ports(config: BrokerConfig, *addresses: str) -> None:
 
 async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        manager = ServiceManager()
         host = _host(config)
         listen = options.listen or f"{host}:{config.listen_port}"
         namesrv_listen = options.namesrv_listen or _namesrv_listen(options.namesrv_config, host)
@@ -105,16 +118,36 @@ async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
             namesrv_config_file=options.namesrv_config,
         )
         with LateProgress("bytes of log recovered") as bar:
-            broker.on_recovery = bar
-            async with broker, short_collections():
+
+            def recovered(done: int, total: int) -> None:
+                bar(done, total)
+                manager.starting(done, total)
+
+            broker.on_recovery = recovered
+            async with broker, short_collections(), open_quiet_nursery() as nursery:
                 bar.close()
-                where = f"ready: name server {broker.namesrv_address}, broker {broker.address}"
-                if broker.metrics_address is not None:
-                    where += f", metrics http://{broker.metrics_address}/metrics"
-                print(where, flush=True)
+                _say_ready(broker, manager, as_json=options.json)
+                nursery.start_soon(manager.live)
                 async for number in signals:
-                    print(f"{signal.Signals(number).name}: closing", file=sys.stderr, flush=True)
+                    name = signal.Signals(number).name
+                    print(f"{name}: closing", file=sys.stderr, flush=True)
+                    manager.closing(name)
                     break
+                nursery.cancel_scope.cancel()
+
+
+def _say_ready(broker: EmbeddedBroker, manager: ServiceManager, *, as_json: bool) -> None:
+    namesrv, address = broker.namesrv_address, broker.address
+    metrics = None if broker.metrics_address is None else f"http://{broker.metrics_address}/metrics"
+    where = f"name server {namesrv}, broker {address}"
+    if metrics:
+        where += f", metrics {metrics}"
+    if as_json:
+        told = {"ready": True, "namesrv": namesrv, "broker": address, "metrics": metrics}
+        print(json.dumps(told | {"pid": os.getpid()}), flush=True)
+    else:
+        print(f"ready: {where}", flush=True)
+    manager.ready(where)
 
 
 def run_broker(options: argparse.Namespace) -> int:

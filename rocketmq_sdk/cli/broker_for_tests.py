@@ -54,6 +54,9 @@ def add_test_broker(commands: argparse._SubParsersAction[Any]) -> None:
         default=[],
         help="one setting by Apache's name; may be repeated",
     )
+    command.add_argument(
+        "--json", action="store_true", help="say `ready` as one JSON object, that of --ready-file"
+    )
 
 
 def run_test_broker(options: argparse.Namespace) -> int:
@@ -71,6 +74,7 @@ def run_test_broker(options: argparse.Namespace) -> int:
             control=options.control,
             control_open=options.control_open,
             ready_file=options.ready_file,
+            as_json=options.json,
             seed=options.seed,
             virtual_clock=options.virtual_clock,
             config=config,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import time
 from contextlib import AsyncExitStack
 from importlib import resources
@@ -257,7 +258,30 @@ def _print_table(found: Totals) -> None:
         print(f"{carrier:<8}{totals.flights:>9,}{_mean(totals):>26}{without_delay:>15,}")
 
 
-def run_demo(file: str | None = None, namesrv: str | None = None) -> int:
+def _print_json(outcome: Outcome, expected: Totals, count: int) -> int:
+    """The findings as one JSON object; the exit code."""
+    equal = outcome.totals == expected and outcome.distinct == count
+    found: dict[str, object] = {
+        "flights": count,
+        "lost": count - outcome.distinct,
+        "duplicates": sum(outcome.consumed_by) - outcome.distinct,
+        "publishSeconds": round(outcome.publish_seconds, 3),
+        "seconds": round(outcome.total_seconds, 3),
+        "equal": equal,
+        "carriers": {
+            carrier: {
+                "flights": totals.flights,
+                "meanArrivalDelay": totals.mean_delay,
+                "withoutDelay": totals.flights - totals.delays,
+            }
+            for carrier, totals in sorted(outcome.totals.items())
+        },
+    }
+    print(json.dumps(found))
+    return int(not equal)
+
+
+def run_demo(file: str | None = None, namesrv: str | None = None, *, as_json: bool = False) -> int:
     """Run the demo and print its findings.
 
     0 when they equal the direct computation, else 1.
@@ -266,6 +290,8 @@ def run_demo(file: str | None = None, namesrv: str | None = None) -> int:
     columns, rows = _rows(file)
     expected = direct_totals(columns, rows)
     outcome = trio.run(_job, columns, rows, namesrv)
+    if as_json:
+        return _print_json(outcome, expected, len(rows))
     _print_table(outcome.totals)
     count = len(rows)
     duplicates = sum(outcome.consumed_by) - outcome.distinct

@@ -85,6 +85,17 @@ def test_the_demo_runs_against_a_name_server_elsewhere() -> None:
         (["broker", "--set", "storeType=defaultRocksDB"], "storeType"),
         (["broker", "--set", "enableControllerMode=true"], "enableControllerMode"),
         (["broker", "--set", "no equals sign"], "no equals sign"),
+        (["broker", "--set", "flushDiskTyp=SYNC_FLUSH"], "did you mean flushDiskType"),
+        (["test-broker", "--set", "brokerNam=x"], "did you mean brokerName"),
+        (["broker", "--lisen", "x:1"], "no option --lisen; did you mean --listen"),
+        (["broker", "--requ"], "no option --requ"),
+        (["broker", "extra"], "'extra' is too much"),
+        (["--log-levl", "info", "demo"], "did you mean"),
+        (["--log-file", "/no/such/dir/x", "demo"], "--log-file"),
+        (["broker", "--log-file-size", "many"], "no size"),
+        (["broker", "--log-level", "infos"], "argument --log-level: there is no 'infos'"),
+        (["dlq", "lst"], "did you mean list"),
+        (["dlq", "show", "g", "--bdy", "hex"], "did you mean --body"),
         (["broker", "--config", "/no/such/broker.conf"], "/no/such/broker.conf"),
         (["broker", "--listen", "nonsense"], "nonsense"),
         (["broker", "--listen", "127.0.0.1:99999"], "99999"),
@@ -159,10 +170,10 @@ def test_settings_without_effect_are_warnings_by_name(tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     root = tmp_path / "root"
     conf.write_text(
-        "# a file as Apache's documentation shows it\nbrokerName = "
+        "# a file as Apache's documentation shows it\nnotASetting=1\nbrokerName = "
         f"broker-x\nsendMessageThreadPoolNums=4\nstorePathRootDir={root}\n"
     )
-    broker = BrokerProcess(None, settings={"notASetting": 1}, arguments=("--config", str(conf)))
+    broker = BrokerProcess(None, arguments=("--config", str(conf)))
     broker.start()
     assert (root / "lock").exists()
     assert broker.stop() == 0

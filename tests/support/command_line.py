@@ -53,7 +53,7 @@ class Shell:
 
     async def run(self, *arguments: str) -> Printed:
         """Run one command."""
-        options = parser().parse_args(arguments)
+        options = parser().parse_all(arguments)
         stream = io.StringIO()
         out = Output(as_json=options.json, stream=stream)
         code = await COMMANDS[options.command].run(Session(options, self.admin, out))

@@ -29,7 +29,7 @@ class Done:
 
 
 @contextmanager
-def _own_logging() -> Iterator[None]:
+def own_logging() -> Iterator[None]:
     """Handlers and level of the root logger are afterwards as they were before."""
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
@@ -45,7 +45,7 @@ def rocketmq_here(*arguments: str) -> Done:
     would say; signals, environment and the end of an interpreter need a real one.
     """
     out, err = io.StringIO(), io.StringIO()
-    with _own_logging(), redirect_stdout(out), redirect_stderr(err):
+    with own_logging(), redirect_stdout(out), redirect_stderr(err):
         try:
             code = main(arguments)
         except SystemExit as ended:
@@ -59,7 +59,7 @@ def run_program(text: str, name: str) -> str:
     out = io.StringIO()
     before, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     try:
-        with _own_logging(), redirect_stdout(out):
+        with own_logging(), redirect_stdout(out):
             exec(code, sys.modules["__main__"].__dict__)
     finally:
         sys.modules["__main__"] = before

@@ -26,6 +26,7 @@ PATIENCE = {
 refuse anybody.
 """
 READY = re.compile(r"ready: name server (\S+), broker (\S+)")
+READY_JSON = re.compile(r'\{"ready": true, "namesrv": "(\S+)", "broker": "(\S+)"')
 
 
 class BrokerProcess:
@@ -39,10 +40,12 @@ class BrokerProcess:
         *,
         settings: dict[str, object] | None = None,
         arguments: tuple[str, ...] = (),
+        environment: dict[str, str] | None = None,
     ) -> None:
         self._store = store
         self._settings = settings or {}
         self._arguments = arguments
+        self._environment = environment or {}
         self.namesrv = "127.0.0.1:0"
         self.address = "127.0.0.1:0"
         self.process: subprocess.Popen[str] | None = None
@@ -68,14 +71,18 @@ class BrokerProcess:
         for name, value in self._settings.items():
             command += ["--set", f"{name}={value}"]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | self._environment,
         )
         watchdog = threading.Timer(60, self.process.kill)
         watchdog.start()
         try:
             assert self.process.stdout is not None
             line = self.process.stdout.readline()
-            ready = READY.match(line)
+            ready = READY.match(line) or READY_JSON.match(line)
             if ready is None:
                 assert self.process.stderr is not None
                 raise RuntimeError(

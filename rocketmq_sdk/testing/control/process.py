@@ -30,6 +30,7 @@ class ProcessOptions:
     control: str | None = None
     control_open: bool = False
     ready_file: str | None = None
+    as_json: bool = False
     seed: str | None = None
     virtual_clock: bool = False
     config: BrokerConfig | None = None
@@ -106,20 +107,20 @@ async def _serve_control(
 
 def _tell(options: ProcessOptions, broker: TestBroker, control: str | None) -> None:
     """Say where everything is: on standard output, and in the file once it is whole."""
+    told = json.dumps(
+        {
+            "namesrv": broker.namesrv_address,
+            "broker": broker.address,
+            "control": control,
+            "pid": os.getpid(),
+        }
+    )
     where = f"ready: name server {broker.namesrv_address}, broker {broker.address}"
-    print(where + (f", control {control}" if control else ""), flush=True)
+    print(told if options.as_json else where + (f", control {control}" if control else ""))
+    sys.stdout.flush()
     if options.ready_file is None:
         return
     path = Path(options.ready_file)
     fresh = path.with_name(f"{path.name}.new")
-    fresh.write_text(
-        json.dumps(
-            {
-                "namesrv": broker.namesrv_address,
-                "broker": broker.address,
-                "control": control,
-                "pid": os.getpid(),
-            }
-        )
-    )
+    fresh.write_text(told)
     fresh.replace(path)

@@ -1,0 +1,82 @@
+"""A parser that says what a misspelt command or option was probably meant to be."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """`; did you mean ...?` with the nearest names, or nothing."""
+    lower = {each.lower(): each for each in known}
+    near = [lower[each] for each in get_close_matches(name.lower(), lower, 3, 0.6)]
+    return f"; did you mean {', '.join(near)}?" if near else ""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser without abbreviations: an option that is not known is an error."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **settings})
+        self.commands: argparse._SubParsersAction[Parser] | None = None
+        self._given: Sequence[str] = ()
+
+    def add_subparsers(self, **settings: Any) -> argparse._SubParsersAction[Any]:
+        """Begin to describe commands."""
+        self.commands = super().add_subparsers(**settings)
+        return self.commands
+
+    def options(self) -> dict[str, argparse.Action]:
+        """What can be said here, by how it is said (`-t`, `--topic`)."""
+        return dict(self._option_string_actions)
+
+    def arguments(self) -> list[argparse.Action]:
+        """All arguments, those without a name too."""
+        return list(self._actions)
+
+    def chosen(self, options: argparse.Namespace) -> Parser:
+        """The parser of the command, or of its action, that was chosen."""
+        if self.commands is None:
+            return self
+        command = self.commands.choices.get(getattr(options, self.commands.dest, None) or "")
+        return self if command is None else command.chosen(options)
+
+    def parse_all(self, arguments: Sequence[str] | None = None) -> argparse.Namespace:
+        """Parse a command line; ends the program with exit code 2 if it cannot be."""
+        self._given = sys.argv[1:] if arguments is None else arguments
+        options, unknown = self.parse_known_args(self._given)
+        if unknown:
+            chosen = self.chosen(options)
+            if unknown[0].startswith("-"):
+                chosen.error(chosen._no_option(unknown[0]))
+            chosen.error(f"{unknown[0]!r} is too much")
+        return options
+
+    def _no_option(self, given: str) -> str:
+        name = given.partition("=")[0]
+        return f"there is no option {name}{meant(name, self.options())}"
+
+    def _misspelt_before(self, word: str) -> str | None:
+        """An option that nobody knows, whose value was taken for a command."""
+        for given in self._given:
+            if given == word:
+                break
+            if given.startswith("--") and given.partition("=")[0] not in self.options():
+                return given
+        return None
+
+    def error(self, message: str) -> NoReturn:
+        """End the program with exit code 2."""
+        if found := re.search(r"^(.*?)invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            where = "" if "COMMAND" in found[1] or "ACTION" in found[1] else found[1]
+            if misspelt := self._misspelt_before(found[2]):
+                message = self._no_option(misspelt)
+            elif hint := meant(found[2], re.findall(r"[^\s',]+", found[3])):
+                message = f"{where}there is no {found[2]!r}{hint}"
+        super().error(message)

@@ -1,0 +1,41 @@
+"""Each alert has a runbook, and each runbook is about an alert."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+from support.paths import ROOT
+
+RULES = sorted((ROOT / "examples" / "monitoring").glob("alerts*.yml"))
+PAGE = (ROOT / "docs" / "runbooks.md").read_text("utf-8")
+SECTIONS = re.findall(r"^## (\S+)$", PAGE, re.M)
+
+
+def alerts() -> dict[str, dict[str, str]]:
+    """The annotations of each alert by its name."""
+    return {
+        rule["alert"]: rule["annotations"]
+        for file in RULES
+        for group in yaml.safe_load(file.read_text("utf-8"))["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    }
+
+
+def test_each_alert_has_its_runbook() -> None:
+    found = alerts()
+    assert len(found) >= 10
+    assert sorted(found) == sorted(SECTIONS)
+    for name, notes in found.items():
+        assert notes["runbook_url"] == f"docs/runbooks.md#{name.lower()}"
+
+
+def test_each_runbook_says_what_it_means_and_what_helps() -> None:
+    parts = re.split(r"^## \S+$", PAGE, flags=re.M)[1:]
+    assert len(parts) == len(SECTIONS)
+    for name, text in zip(SECTIONS, parts, strict=True):
+        assert "**Means:**" in text, name
+        assert re.search(r"\*\*(Do|Look and do):\*\*", text), name
+        assert "**Look" in text, name
