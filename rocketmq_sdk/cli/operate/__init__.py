@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.cli.operate import (
     access,
+    bench,
     cluster,
     dead_letters,
     doctor,
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 COMMANDS: Final[dict[str, Command]] = {
     command.name: command
-    for module in (topics, groups, messages, cluster, access, tail, dead_letters, transfer, doctor)
+    for module in (
+        *(topics, groups, messages, cluster, access),
+        *(tail, dead_letters, transfer, doctor, bench),
+    )
     for command in module.COMMANDS
 }

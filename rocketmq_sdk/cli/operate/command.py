@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
+from typing import Any
 
 import attrs
 
@@ -36,6 +37,8 @@ class Command:
     arguments: Callable[[argparse.ArgumentParser], None] = lambda _parser: None
     has_actions: bool = False
     """Whether it has actions, which have the options of the connection themselves."""
+    settings: Callable[[argparse.Namespace], Mapping[str, Any]] = lambda _options: {}
+    """Settings of the client that go beside those of the connection."""
 
 
 def whole(text: str) -> int:

@@ -99,8 +99,8 @@ def read_profile(name: str | None) -> Mapping[str, Any]:
     return profile
 
 
-def open_admin(options: argparse.Namespace) -> Admin:
-    """An `Admin`, not entered, for the options of a command.
+def open_admin(options: argparse.Namespace, more: Mapping[str, Any]) -> Admin:
+    """An `Admin`, not entered, for the options of a command, with `more` settings.
 
     Raises `ConfigurationError`.
     """
@@ -124,10 +124,10 @@ def open_admin(options: argparse.Namespace) -> Admin:
         except (OSError, ssl.SSLError) as error:
             raise ConfigurationError(f"--ca-file {ca_file} cannot be used: {error}") from error
     namesrv = chosen("namesrv") or os.environ.get("NAMESRV_ADDR") or "127.0.0.1:9876"
-    return Admin(namesrv=namesrv, **settings)
+    return Admin(namesrv=namesrv, **{**settings, **more})
 
 
 async def run_command(command: Command, options: argparse.Namespace) -> int:
     """Run one command and return its exit code."""
-    async with open_admin(options) as admin:
+    async with open_admin(options, command.settings(options)) as admin:
         return await command.run(Session(options, admin, Output(as_json=options.json))) or 0
