@@ -30,18 +30,18 @@ from rocketmq_sdk.broker_embedded.store.messages import (
     PutResult,
     PutStatus,
 )
-from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import batch_topics
+from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import batch_topics, known_topics
 from rocketmq_sdk.broker_embedded.store.queues.deleted_topics import DeletedTopics
 from rocketmq_sdk.broker_embedded.store.queues.queue_dispatcher import QueueDispatcher
 from rocketmq_sdk.broker_embedded.store.reading.readable_store import ReadableStore
 from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import (
     ABORT_PATH,
     mark_open,
-    noted_index_end,
+    read_note,
     write_note,
 )
 from rocketmq_sdk.broker_embedded.store.recovery.index_builder import IndexBuilder
-from rocketmq_sdk.broker_embedded.store.recovery.missing_log import refuse_without_log
+from rocketmq_sdk.broker_embedded.store.recovery.missing_log import refuse_gap, refuse_without_log
 from rocketmq_sdk.broker_embedded.store.recovery.recovery import Recovery, RecoveryProgress
 from rocketmq_sdk.broker_embedded.store.retention import RetentionService
 from rocketmq_sdk.broker_embedded.store.state import StoreState
@@ -174,7 +174,10 @@ class MessageStore(ReadableStore, RunsOnce):
         refuse_without_log(self.files)
         clean = not self.files.exists(ABORT_PATH)
         remove_leftover(self.files)
+        note = read_note(self.files)
         self._log.chain.load(mend=not clean)
+        if clean:
+            refuse_gap(self._log.chain)
         self._table.batch_topics.update(batch_topics(self.files.read))
         self._table.load(mend=not clean)
         self._checkpoint.load()
@@ -183,7 +186,9 @@ class MessageStore(ReadableStore, RunsOnce):
         self._checkpoint.forget_position()
         self._table.find_ends(self._log.min_position, clean=clean)
         self._table.finish_deletions(self._deleted.positions)
-        self._index.load(clean=clean, lacks_from=noted_index_end(self.files))
+        start = self._log.min_position
+        missing = note.missing_index_file(self.files, start, clean=clean)
+        self._index.load(clean=clean, lacks_from=note.index_end, missing=missing)
         now = self._loading_at
         recovery = Recovery(
             self._log,
@@ -194,11 +199,13 @@ class MessageStore(ReadableStore, RunsOnce):
             force_property_crc=self.config.force_verify_prop_crc,
             now_ms=now,
             progress=self.on_recovery,
+            note=note,
+            known_topics=lambda: known_topics(self.files.read),
         )
         end = recovery.run(clean=clean)
         self._deleted.clamp(end)
         last = max(recovery.last_store_timestamp, self._checkpoint.last_believable(now))
-        self.started_clean = clean
+        self.started_clean = clean and not recovery.lost_end
         self._queue_flusher.recovered = not clean
         self._state.stored_timestamp = self._state.dispatched_timestamp = (
             self._flusher.physic_timestamp
@@ -229,7 +236,7 @@ class MessageStore(ReadableStore, RunsOnce):
     def _remove_abort(self) -> None:
         if self._is_slave:
             self._replica_log.cut_partial_record()
-        write_note(self.files, self._log.position, self._table, self._index.lacks_from)
+        write_note(self.files, self._log, self._table, self._index)
         self.files.remove(ABORT_PATH)
         self.files.sync_directory(".")
 

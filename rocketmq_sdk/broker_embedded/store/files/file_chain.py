@@ -8,6 +8,7 @@ because of their age.
 from __future__ import annotations
 
 from bisect import bisect_right
+from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -97,6 +98,14 @@ class FileChain:
         """Where the first file starts; 0 without files."""
         return self._starts[0] if self._starts else 0
 
+    @property
+    def gap(self) -> int | None:
+        """The position where a file in the middle is missing; None without a gap."""
+        for file, following in pairwise(self.files):
+            if file.end != following.start:
+                return file.end
+        return None
+
     def find(self, position: int) -> ChainedFile | None:
         """The file that holds a position."""
         # Take the list once: a reader in another thread may be here while the first
@@ -107,6 +116,10 @@ class FileChain:
             return None
         file = files[index]
         return file if position < file.end else None
+
+    def index_of(self, position: int) -> int:
+        """The number of the file that holds a position, or of the last before it."""
+        return max(0, bisect_right(self.files, position, key=_start_of) - 1)
 
     def take_first(self) -> ChainedFile:
         """Take the oldest file out; the caller removes it."""

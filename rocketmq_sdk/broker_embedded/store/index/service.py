@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 DIRECTORY: Final = "index"
 _NAME_DIGITS: Final = 17
+AFTER_ALL: Final = ":"
+"""What comes after the name of every file."""
 _MESSAGES_PER_SLICE: Final = 100
 _WRITE_AT_BYTES: Final = 1024 * 1024
 _LOOKUP_WAIT: Final = 3.0
@@ -122,15 +124,17 @@ class IndexService:
 
     # --- loading and recovery
 
-    def load(self, *, clean: bool, lacks_from: int | None = None) -> None:
+    def load(self, *, clean: bool, lacks_from: int | None = None, missing: str = AFTER_ALL) -> None:
         """Find the files.
 
         `lacks_from` is the position from which on records were missing at a clean stop;
-        what was added behind it since is dropped. Raises `StoreError`,
-        `StoreCorruptError`.
+        what was added behind it since is dropped, and so are files behind the one that
+        is `missing` since that stop. Raises `StoreError`, `StoreCorruptError`.
         """
         entries = self._store_files.file_sizes(DIRECTORY)
-        durable = sound = True
+        durable, sound = True, missing == AFTER_ALL
+        if not sound:
+            _log.error("%s/%s is missing; it is built again from the log", DIRECTORY, missing)
         for name, size in entries:
             path = f"{DIRECTORY}/{name}"
             if not (name.isascii() and name.isdecimal()):
@@ -140,6 +144,7 @@ class IndexService:
                 self._store_files.remove(path)
                 continue
             require_size(path, size, self._slot_count, self._capacity)
+            durable = durable and name < missing
             file = IndexFile(self._store_files.open(path), name, self._slot_count, self._capacity)
             try:
                 file.load()

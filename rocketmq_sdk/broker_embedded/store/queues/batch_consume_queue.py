@@ -238,6 +238,16 @@ def batch_topics(read: Callable[[str], bytes | None]) -> set[str]:
     bytes of a file. The store needs to know before the broker's managers have read that
     file: lost queues are rebuilt from the log while it opens.
     """
+    return {name for name, topic in (_topic_table(read) or {}).items() if _is_batch(topic)}
+
+
+def known_topics(read: Callable[[str], bytes | None]) -> set[str] | None:
+    """The names of all topics, by the same file; None when that cannot be told."""
+    table = _topic_table(read)
+    return None if table is None else set(table)
+
+
+def _topic_table(read: Callable[[str], bytes | None]) -> dict[str, object] | None:
     for path in (TOPICS_PATH, f"{TOPICS_PATH}.bak"):
         data = read(path)
         try:
@@ -246,8 +256,8 @@ def batch_topics(read: Callable[[str], bytes | None]) -> set[str]:
             continue
         table = content.get("topicConfigTable") if isinstance(content, dict) else None
         if isinstance(table, dict):
-            return {name for name, topic in table.items() if _is_batch(topic)}
-    return set()
+            return table
+    return None
 
 
 def _is_batch(topic: object) -> bool:

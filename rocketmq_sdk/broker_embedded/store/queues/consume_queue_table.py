@@ -24,6 +24,14 @@ MAX_QUEUE_ID = (1 << 31) - 1
 Queue = ConsumeQueue | BatchConsumeQueue
 
 
+def is_rebuilt(topic: str) -> bool:
+    """Whether the queues of a topic can be built from the log.
+
+    Apache's broker alone can do that for the queues of multi dispatch.
+    """
+    return not topic.startswith(MULTI_DISPATCH_PREFIX)
+
+
 class ConsumeQueueTable:
     """Topic → queue id → queue."""
 
@@ -86,6 +94,8 @@ class ConsumeQueueTable:
         The first one is that whose record is in a log that begins at `log_start`.
         """
         for queue in self:
+            if is_rebuilt(queue.topic):
+                queue.drop_behind_gap()
             queue.find_end(clean=clean)
             queue.correct_min_offset(log_start)
 
@@ -95,7 +105,7 @@ class ConsumeQueueTable:
         Call `trim` afterwards. Units that only Apache's broker can build stay.
         """
         for topic, queues in self.queues.items():
-            if not topic.startswith(MULTI_DISPATCH_PREFIX):
+            if is_rebuilt(topic):
                 for queue in queues.values():
                     queue.forget(physical_offset)
 

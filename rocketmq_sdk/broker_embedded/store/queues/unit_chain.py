@@ -264,6 +264,36 @@ class UnitChain:
         """How many units at the start of some bytes are valid."""
         return valid_units(data, self.unit_size)
 
+    def drop_behind_gap(self) -> None:
+        """Drop the files behind one that is missing; they are built again."""
+        gap = self._files.gap
+        if gap is not None:
+            _log.error(
+                "%s has no file at %d; what follows is built again from the log",
+                self._files.directory,
+                gap,
+                extra=about(topic=self.topic, queue=self.queue_id),
+            )
+            self._files.cut(gap)
+
+    @property
+    def may_lack_earlier(self) -> int | None:
+        """The position of the first record, if units in front of it may be lost.
+
+        Retention removes whole files, and a first file that is missing looks the same.
+        None when the first file tells that nothing is missing.
+        """
+        held = self.first_held
+        if not self._files.files or not held or self.first != held or held == self.end:
+            return None
+        position, size, _code = self._read_unit(held)
+        return None if size == PRE_BLANK_SIZE else position
+
+    @property
+    def may_lack_later(self) -> bool:
+        """Whether the last file is full, so that another may have followed it."""
+        return self.end > self.first_held and self.end % self.units_per_file == 0
+
     def find_end(self, *, clean: bool) -> None:
         """Find the last unit and drop what follows it.
 

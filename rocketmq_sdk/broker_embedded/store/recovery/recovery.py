@@ -16,7 +16,7 @@ old bytes for new records.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.store.files.checkpoint import Checkpoint, latest_believable
@@ -29,8 +29,9 @@ from rocketmq_sdk.broker_embedded.store.log.record import (
     check_record,
 )
 from rocketmq_sdk.broker_embedded.store.recovery.behind import look_behind
-from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import noted_end, noted_log_end
+from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import CleanStopNote
 from rocketmq_sdk.broker_embedded.store.recovery.log_scanner import LogScanner
+from rocketmq_sdk.broker_embedded.store.recovery.lost_units import LostUnits
 from rocketmq_sdk.broker_embedded.store.recovery.set_aside import set_aside
 from rocketmq_sdk.errors import StoreFullError
 
@@ -59,8 +60,13 @@ class Recovery:
         force_property_crc: bool = False,
         now_ms: int = MAX_TIME,
         progress: RecoveryProgress | None = None,
+        note: CleanStopNote | None = None,
+        known_topics: Callable[[], Collection[str] | None] = lambda: None,
     ) -> None:
         """`now_ms` limits the store times that are believed.
+
+        `note` is that of the last clean stop; `known_topics` has the names of all
+        topics, if that can be told.
 
         `progress` is called with `(done, total)` in bytes from the thread that
         recovers.
@@ -76,12 +82,16 @@ class Recovery:
         self._latest_time = latest_believable(now_ms)
         self._progress = progress
         self._future_told = False
+        self._note = note or CleanStopNote()
+        self._known_topics = known_topics
         # A flipped bit may be the reason: a checkpoint from the future proves nothing.
         vouched = checkpoint.recovery_timestamp
         self._vouched = vouched if vouched <= self._latest_time else 0
         self.last_store_timestamp = 0
         self.scanned_from = 0
         self.records = 0
+        self.lost_end = False
+        """Whether the log ends earlier than at the last clean stop."""
 
     def run(self, *, clean: bool) -> int:
         """Recover; returns the end of the log.
@@ -96,8 +106,13 @@ class Recovery:
             log.start_at(0)
             return 0
         self._dispatcher.log_start = log.min_position
-        end = self._trusted_end() if clean else None
+        lost = LostUnits(
+            log.chain, self._table, self._note, self._dispatcher.deleted_topics, self._known_topics
+        ).read_from()
+        end = self._trusted_end() if clean and lost is None else None
         first = self._first_file(clean) if end is None else -1
+        if lost is not None:
+            first = min(first, log.chain.index_of(lost))
         start = log.chain.files[first].start if end is None else end
         if not clean:
             self._table.forget_from(start)
@@ -106,6 +121,7 @@ class Recovery:
             end = self._scan(first)
         else:
             self.scanned_from = end
+        self._tell_lost_log(end, clean=clean)
         self._table.truncate(end)
         if not clean:
             self._table.trim()
@@ -126,10 +142,6 @@ class Recovery:
             # Queues may hold units of records that retention removed before any sync.
             self._table.doubt_contents()
         self._make_durable(end)
-        noted = noted_log_end(log.chain.store_files) if clean else 0
-        if noted > end:
-            text = "the log ended at %d when the store was closed; what follows %d is lost"
-            _log.error(text, noted, end)
         stop = "clean" if clean else "unclean"
         _log.info(
             "recovered the log to %d after a %s stop: %d records read from %d on",
@@ -139,6 +151,25 @@ class Recovery:
             self.scanned_from,
         )
         return end
+
+    def _tell_lost_log(self, end: int, *, clean: bool) -> None:
+        """Say what of the log is missing at either end."""
+        note, start = self._note, self._log.min_position
+        # A power cut may leave units of records that it lost, a clean stop may not.
+        reached = max(note.log_end, self._table.max_physical() if clean else 0)
+        if reached > end:
+            self.lost_end = True
+            text = (
+                "the log ended at %d when the store was closed; what follows %d is lost, and "
+                "new messages take those queue offsets again"
+            )
+            _log.error(text, reached, end)
+        if clean and note.log_end == end and note.log_start < start:
+            text = (
+                "the log began at %d when the store was closed, and begins at %d now; what was "
+                "in between is lost, unless it was removed on purpose"
+            )
+            _log.error(text, note.log_start, start)
 
     def _write_queues(self) -> None:
         """Write the units that were rebuilt; on a full disk they stay in memory."""
@@ -173,8 +204,8 @@ class Recovery:
         None unless everything agrees that can be seen without reading the log.
         """
         files = self._log.chain.files
-        end = noted_end(self._log.chain.store_files, self._table)
-        if end is None or not files[0].start <= end <= files[-1].end:
+        end = self._note.log_end
+        if not self._note.agrees(self._table) or not files[0].start <= end <= files[-1].end:
             return None
         for _record in self._scanner.records(end):
             return None

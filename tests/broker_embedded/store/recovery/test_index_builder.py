@@ -9,6 +9,7 @@ import trio
 
 from rocketmq_sdk.broker_embedded.store import message_store
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import CleanStopNote
 from rocketmq_sdk.broker_embedded.store.recovery.index_builder import IndexBuilder
 from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify
@@ -137,7 +138,7 @@ async def test_what_another_broker_added_behind_the_gap_is_built_again(
         async with open_store(files, CONFIG):
             pass
         note = files.read("cleanStop.json") or b""
-        patch.setattr(message_store, "noted_index_end", lambda _files: None)
+        patch.setattr(message_store, "read_note", lambda _files: CleanStopNote())
         patch.setattr(
             "rocketmq_sdk.broker_embedded.store.index.service.IndexService.end_at",
             lambda self, _end, _known: self.completed(),
