@@ -273,13 +273,10 @@ async def test_we_open_what_apache_wrote(
         async with MessageStore(config, OsFileSystem(root), TrioClock(), STORE_HOST) as store:
             found = await contents_of_store(store, {topic for topic, _queue_id in wanted.queues})
         assert verify_directory(root).findings == []
+        kept = {path.name: path.read_text() for path in root.glob("config/consumerOffset.json*")}
         async with our_broker(root) as broker:
-            assert [broker.core.offsets.query(GROUP, TOPIC, queue_id) for queue_id in range(4)] == [
-                10,
-                11,
-                12,
-                13,
-            ]
+            offsets = [broker.core.offsets.query(GROUP, TOPIC, number) for number in range(4)]
+        assert offsets == [10, 11, 12, 13], kept
         return found
 
     def start() -> java.ApacheCluster:

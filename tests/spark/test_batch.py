@@ -387,7 +387,7 @@ def test_filters_are_pushed_down_where_the_session_does_that(
     now = datetime.now(UTC)
     conditions = [
         f"topic = '{topic}' AND queueOffset >= 5 AND queueOffset < 12",
-        "tags = 'A' AND queueId IN (0, 1)",
+        "tags = 'A' AND queueId IN (0, 2)",
         f"storeTimestamp >= TIMESTAMP '{now - timedelta(hours=1):%F %T}'",
         f"storeTimestamp > TIMESTAMP '{now + timedelta(days=9):%F %T}'",
         "length(body) = 1 OR queueOffset = 7",
