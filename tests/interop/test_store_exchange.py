@@ -273,7 +273,7 @@ async def test_we_open_what_apache_wrote(
         async with MessageStore(config, OsFileSystem(root), TrioClock(), STORE_HOST) as store:
             found = await contents_of_store(store, {topic for topic, _queue_id in wanted.queues})
         assert verify_directory(root).findings == []
-        kept = {path.name: path.read_text() for path in root.glob("config/consumerOffset.json*")}
+        kept = texts_of(root, "config/consumerOffset.json*")
         async with our_broker(root) as broker:
             offsets = [broker.core.offsets.query(GROUP, TOPIC, number) for number in range(4)]
         assert offsets == [10, 11, 12, 13], kept
@@ -315,6 +315,11 @@ async def test_we_open_what_apache_wrote(
         cluster.close()
     assert not (directory / "store" / "abort").exists()
     compare(await read_ours(directory / "store", wanted), wanted)
+
+
+def texts_of(root: Path, pattern: str) -> dict[str, str]:
+    """The texts of some files by name, for the message of a failure."""
+    return {path.name: path.read_text() for path in root.glob(pattern)}
 
 
 def text_of(path: Path) -> str:
