@@ -64,6 +64,11 @@ def elapsed() -> float:
     return trio.current_time() + suspended()
 
 
+def wall_nanoseconds() -> int:
+    """Nanoseconds of the epoch by the system's clock, for other libraries."""
+    return time.time_ns()
+
+
 def timed(work: Callable[[], None], observe: Callable[[float], None]) -> Callable[[], None]:
     """The same work, which then tells how many seconds it took, in any thread."""
 

@@ -31,6 +31,7 @@ LAYERS = {
     "6p": ("producer", "0a 0b 1 2 3 4 5a"),
     "6c": ("consumer", "0a 0b 1 2 3 4 5a"),
     "6a": ("admin", "0a 0b 1 2 3 4 5a"),
+    "6t": ("otel", "0a 0b 1 5a"),
     "7b": ("doors", "0a 0b"),
     "7d": ("aio sync", "0a 0b 1 2 3 4 5a 5b 6p 6c 6a 7b"),
     "7": ("spark", "0a 0b 1 2 3 4 5a 5b 6p 6c 6a"),
@@ -48,7 +49,7 @@ ROOMS = {
     # nothing of its own row.
     "client": [
         ["address_server", "api", "callbacks", "hooks", "identity", "namespace"],
-        ["arguments", "troubles"],
+        ["arguments", "observers", "troubles"],
         ["brokers", "config", "name_servers", "periodic_jobs", "retry", "side_by_side"],
         ["heartbeat", "queries", "routes"],
         ["runtime"],

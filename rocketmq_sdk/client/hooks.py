@@ -31,16 +31,21 @@ logger = logging.getLogger("rocketmq_sdk.client")
 
 @attrs.define
 class SendContext:
-    """One message on its way out.
+    """One message on its way out, or a batch.
 
     `result` and `error` are set when it is finished; for a hook's own use there is
-    `notes`.
+    `notes`. What `before_send` puts into `properties` is sent with the message (not
+    with a batch, whose messages are encoded by then).
     """
 
     group: str
     topic: str
     message: Message
     message_id: str
+    client_id: str = ""
+    batch: Sequence[Message] | None = None
+    """The messages of a batch; empty where they are not known, None for one message."""
+    properties: dict[str, str] = attrs.field(factory=dict)
     result: SendResult | None = None
     error: Exception | None = None
     notes: dict[str, Any] = attrs.field(factory=dict)
@@ -76,6 +81,7 @@ class ConsumeContext:
 
     group: str
     messages: Sequence[ReceivedMessage]
+    client_id: str = ""
     success: bool | None = None
     error: BaseException | None = None
     notes: dict[str, Any] = attrs.field(factory=dict)

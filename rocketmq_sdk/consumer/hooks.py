@@ -43,7 +43,9 @@ def filtered(
     return messages
 
 
-def hooked(listener: AsyncListener, *, group: str, hooks: Sequence[ConsumeHook]) -> AsyncListener:
+def hooked(
+    listener: AsyncListener, *, group: str, hooks: Sequence[ConsumeHook], client_id: str = ""
+) -> AsyncListener:
     """The listener with hooks around each call.
 
     Its errors and its cancellation pass through.
@@ -52,7 +54,9 @@ def hooked(listener: AsyncListener, *, group: str, hooks: Sequence[ConsumeHook])
 
     async def call(argument: Any) -> object:
         context = ConsumeContext(
-            group, tuple(argument) if isinstance(argument, list) else (argument,)
+            group,
+            tuple(argument) if isinstance(argument, list) else (argument,),
+            client_id,
         )
         run_hooks(before, context)
         context.success = False

@@ -339,6 +339,18 @@ class Message:
             return False
         return bool(self.delay_level or self.delay_ms) or self.deliver_at_ms is not None
 
+    def with_more(self, properties: str) -> Message:
+        """The same message with more encoded properties; for producers."""
+        copy = Message.__new__(type(self))
+        _set_topic(copy, self.topic)
+        _set_body(copy, self.body)
+        _set_tags(copy, self.tags)
+        _set_keys(copy, self.keys)
+        _set_is_plain(copy, self.is_plain)
+        _set_rare(copy, self._rare)
+        _set_text(copy, self.property_text() + properties)
+        return copy
+
     def property_text(self) -> str:
         """The encoded properties without the unique id, made once.
 

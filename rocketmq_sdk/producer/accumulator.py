@@ -146,6 +146,11 @@ class AccumulatedHandle:
         return self._batch.handle.done
 
     @property
+    def batch_handle(self) -> SendHandle:
+        """The handle of its batch."""
+        return self._batch.handle
+
+    @property
     def message_id(self) -> str:
         """The unique id of the message."""
         batch = self._batch

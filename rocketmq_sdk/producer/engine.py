@@ -87,7 +87,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         self._attempts = self.config.most_attempts
         self._timeout = self.config.send_timeout
         self._next_id = self.client.ids.next_id
-        self._hooks = SendHooks(self._group, self.config)
+        self._hooks = SendHooks(self._group, self.config, self.client.client_id)
         self._hooked = self._hooks.any
         if self._hooked:
             self._under_way.observers.append(self._hooks.after)
@@ -227,7 +227,12 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         # nothing can go wrong but the beginning of a batch, which asks for the time.
         if self._loop is None or get_ident() != self._run_thread:
             self._running_loop()
-        return accumulator.add(self._topics[message.topic], message)
+        if not self._hooks.observers:
+            return accumulator.add(self._topics[message.topic], message)
+        created = self._hooks.created(message)
+        accumulated = accumulator.add(self._topics[message.topic], created)
+        self._hooks.joined(accumulated.batch_handle, created)
+        return accumulated
 
     @trio.lowlevel.enable_ki_protection
     def _go(

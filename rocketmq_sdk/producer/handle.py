@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict
 
 import trio
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from rocketmq_sdk.producer.queue_selector import QueueSelector
     from rocketmq_sdk.producer.targets import Target, TopicTargets
     from rocketmq_sdk.remoting.channel import Channel, PendingCall
+
+
+_SEND_BATCH: Final = 320
 
 
 class Aim(TypedDict, total=False):
@@ -269,6 +272,11 @@ class SendHandle:
                     waiter()
                 else:
                     trio.lowlevel.reschedule(waiter)
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether its request carries several messages."""
+        return self.code == _SEND_BATCH
 
     def __repr__(self) -> str:
         state = "under way" if not self.done else repr(self.result or self.error)

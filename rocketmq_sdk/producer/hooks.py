@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.client.hooks import SendContext, run_hooks
+from rocketmq_sdk.client.observers import Operation, OperationKind, installed, observed
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.protocol.flags import SysFlag
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from contextlib import AbstractContextManager
+
+    from rocketmq_sdk.model.message import Message, ReceivedMessage
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.producer.handle import SendHandle
 
@@ -14,24 +21,79 @@ if TYPE_CHECKING:
 class SendHooks:
     """The hooks of one producer, and the contexts of its messages under way."""
 
-    __slots__ = ("_after", "_before", "_contexts", "_forbidden", "_group", "any")
+    __slots__ = (
+        "_after",
+        "_batches",
+        "_before",
+        "_client_id",
+        "_contexts",
+        "_forbidden",
+        "_group",
+        "any",
+        "observers",
+    )
 
-    def __init__(self, group: str, config: ProducerConfig) -> None:
+    def __init__(self, group: str, config: ProducerConfig, client_id: str) -> None:
         self._group = group
+        self._client_id = client_id
+        self.observers = installed()
+        """Who sees all that clients do."""
+        hooks = (*config.send_hooks, *self.observers)
         self._forbidden = [hook.check_forbidden for hook in config.forbidden_hooks]
-        self._before = [hook.before_send for hook in config.send_hooks]
-        self._after = [hook.after_send for hook in config.send_hooks]
+        self._before = [hook.before_send for hook in hooks]
+        self._after = [hook.after_send for hook in hooks]
         self._contexts: dict[SendHandle, SendContext] = {}
+        self._batches: dict[object, list[Message]] = {}
         self.any = bool(self._forbidden or self._before)
         """Whether there are hooks; without them nobody needs to call."""
 
+    def created(self, message: Message) -> Message:
+        """A message that is to leave together with others, as observers want it."""
+        for observer in self.observers:
+            if more := observer.created(message):
+                message = message.with_more(property_text(more))
+        return message
+
+    def joined(self, key: object, *messages: Message) -> None:
+        """Messages are in a batch, which has the handle or the message ids `key`."""
+        if self.observers:
+            self._batches.setdefault(key, []).extend(messages)
+
+    def ending(
+        self, message: Message, message_id: str, outcome: int
+    ) -> AbstractContextManager[Operation]:
+        """Around telling a broker the outcome of a transaction."""
+        commits = outcome == SysFlag.TRANSACTION_COMMIT
+        kind = OperationKind.COMMIT if commits else OperationKind.ROLLBACK
+        return self._observed(kind, message, message_id)
+
+    def checking(self, message: ReceivedMessage) -> AbstractContextManager[Operation]:
+        """Around a call of the checker."""
+        return self._observed(OperationKind.CHECK, message, message.message_id)
+
+    def _observed(
+        self, kind: OperationKind, message: Message | ReceivedMessage, message_id: str
+    ) -> AbstractContextManager[Operation]:
+        operation = Operation(
+            kind, self._group, message.topic, self._client_id, (message,), message_id
+        )
+        return observed(self.observers, operation)
+
     def before(self, handle: SendHandle) -> None:
         """A message is about to be sent. Raises what a forbidding hook raises."""
-        context = SendContext(self._group, handle.message.topic, handle.message, handle.message_id)
+        message = handle.message
+        context = SendContext(
+            self._group, message.topic, message, handle.message_id, self._client_id
+        )
+        if handle.is_batch:
+            found = self._batches.pop(handle, None) or self._batches.pop(handle.message_id, None)
+            context.batch = found or ()
         for check in self._forbidden:
             check(context)
         self._contexts[handle] = context
         run_hooks(self._before, context)
+        if context.properties and not handle.is_batch:
+            handle.properties += property_text(context.properties)
 
     def after(self, handle: SendHandle) -> None:
         """A message is finished."""
@@ -39,3 +101,11 @@ class SendHooks:
         if context is not None:
             context.result, context.error = handle.result, handle.error
             run_hooks(self._after, context)
+
+
+def property_text(properties: Mapping[str, str]) -> str:
+    """Properties as a message has them. Raises `ConfigurationError`."""
+    for name, value in properties.items():
+        if not value or any(mark in name + value for mark in "\x01\x02"):
+            raise ConfigurationError(f"a hook gave the property {name!r}: {value!r}")
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])

@@ -264,7 +264,10 @@ class Producer(SendEngine):
         await self._hold_to_type(messages)
         if (queue, selector, key) == (None, None, UNSET):
             check_one_sharding_key(messages)
+        if self._hooks.observers:
+            messages = [self._hooks.created(message) for message in messages]
         batch = make_batch(messages, self.config, self.client.ids)
+        self._hooks.joined(batch.message_ids, *messages)
         return await self._send_batch(batch, seconds, queue=queue, selector=selector, key=key)
 
     @checked

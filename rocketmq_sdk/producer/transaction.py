@@ -412,7 +412,10 @@ class TransactionProducer(Producer):
         broker = half.queue.broker_name
         try:
             header = self._end_header(transaction, outcome)
-            response = await end_transaction(self.client, broker, header, seconds)
+            with self._hooks.ending(transaction.message, transaction.message_id, outcome) as ending:
+                response = await end_transaction(self.client, broker, header, seconds)
+                if response.code:
+                    ending.error = broker_error(response.code, response.remark)
         except RocketMQError as error:
             name = transaction.state.name
             logger.warning(
@@ -572,7 +575,7 @@ class TransactionProducer(Producer):
         None (logged) when it fails; the broker asks again then.
         """
         try:
-            with trio.fail_after(self._check_timeout):
+            with self._hooks.checking(message), trio.fail_after(self._check_timeout):
                 answer: object = self._checker(message)
                 if not isinstance(answer, Awaitable):
                     raise TypeError(

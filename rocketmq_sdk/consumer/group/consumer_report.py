@@ -117,16 +117,30 @@ class ConsumerReport:
     pops: "Callable[[], Mapping[MessageQueue, PoppedQueue]]" = dict
     """The places that are popped."""
 
+    def _caches(self) -> list[ProcessQueue]:
+        rebalancer = self.rebalancer
+        return [
+            *(
+                cache
+                for owned in (*rebalancer.owned.values(), *rebalancer.leaving.values())
+                for cache in owned.process_queues
+            ),
+            *self.pops().values(),
+        ]
+
+    def cached(self) -> tuple[int, int]:
+        """Messages and bytes that are kept; may be asked in any thread."""
+        caches = self._caches()
+        return (
+            sum(cache.message_count for cache in caches),
+            sum(cache.byte_count for cache in caches),
+        )
+
     def statistics(self) -> ConsumerStatistics:
         """The numbers of this moment."""
         rebalancer, service = self.rebalancer, self.service
         pops = self.pops()
-        caches: list[ProcessQueue] = [
-            cache
-            for owned in (*rebalancer.owned.values(), *rebalancer.leaving.values())
-            for cache in owned.process_queues
-        ]
-        caches += pops.values()
+        caches = self._caches()
         now, counters = trio.current_time(), service.counters
         named = self.client.namespace.unwrap_queue
         return ConsumerStatistics(

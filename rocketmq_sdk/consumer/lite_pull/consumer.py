@@ -12,6 +12,7 @@ import trio
 from trio.lowlevel import current_clock
 
 from rocketmq_sdk.client.arguments import checked
+from rocketmq_sdk.client.observers import Operation, OperationKind, installed, observed
 from rocketmq_sdk.consumer.config import LITE_PULL_OPTIONS, LitePullConfig, LitePullOptions
 from rocketmq_sdk.consumer.constructor_arguments import (
     ConstructorArguments,
@@ -120,6 +121,7 @@ class LitePullConsumer(QueueQueries, RunsOnce):
             own_client=arguments.own_client,
         )
         self._offsets = self._member.offsets
+        self._observers = installed()
         self._running = False
 
     @asynccontextmanager
@@ -150,7 +152,15 @@ class LitePullConsumer(QueueQueries, RunsOnce):
         block.
         """
         most, seconds = self.poll_limits(timeout, max_messages)
-        return await self._member.service.poll(most, trio.current_time() + seconds)
+        deadline = trio.current_time() + seconds
+        if not self._observers:
+            return await self._member.service.poll(most, deadline)
+        polling = Operation(OperationKind.RECEIVE, self.group, None, self._client.client_id)
+        with observed(self._observers, polling):
+            polling.messages = messages = await self._member.service.poll(most, deadline)
+            topics = {message.topic for message in messages}
+            polling.topic = topics.pop() if len(topics) == 1 else None
+        return messages
 
     def poll_limits(
         self, timeout: float | timedelta | None, max_messages: int | None

@@ -141,10 +141,12 @@ class PushConsumer(RunsOnce):
         )
         async with open_quiet_nursery() as nursery, member.started(nursery):
             self._running = True
+            member.opened()
             try:
                 yield
             finally:
                 self._running = False
+                member.closed()
 
     @property
     def messages(self) -> MessageQueries:

@@ -9,6 +9,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from rocketmq_sdk.client.observers import installed, tell
 from rocketmq_sdk.consumer.group.assigned_queues import AssignedQueues
 from rocketmq_sdk.consumer.group.consumer_report import ConsumerReport
 from rocketmq_sdk.consumer.group.membership import QueueMembership
@@ -79,8 +80,11 @@ class PushMember(QueueMembership):
         self._service, orderly = _make_service(
             listener, group, config, give_back, self._most_retries
         )
-        if config.consume_hooks:
-            self._service.wrap_listener(partial(hooked, group=group, hooks=config.consume_hooks))
+        self._observers = installed()
+        if hooks := (*config.consume_hooks, *self._observers):
+            self._service.wrap_listener(
+                partial(hooked, group=group, hooks=hooks, client_id=client.client_id)
+            )
         if self._trace is not None:
             self._service.wrap_listener(self._trace.around)
         self._local = (
@@ -209,6 +213,23 @@ class PushMember(QueueMembership):
         return True
 
     # -- what users ask
+
+    def opened(self) -> None:
+        """Tell the observers of all clients that it is there."""
+        tell(
+            [observer.consumer_opened for observer in self._observers],
+            self._group,
+            self._client.client_id,
+            self._report,
+        )
+
+    def closed(self) -> None:
+        """Tell them that it is gone."""
+        tell(
+            [observer.consumer_closed for observer in self._observers],
+            self._group,
+            self._client.client_id,
+        )
 
     def statistics(self) -> ConsumerStatistics:
         """The numbers of this moment."""

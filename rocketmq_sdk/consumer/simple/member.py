@@ -14,6 +14,7 @@ import trio
 
 from rocketmq_sdk.client.api.pop import ack_message, batch_ack_messages, change_invisible_time
 from rocketmq_sdk.client.api.send import consumer_send_back
+from rocketmq_sdk.client.observers import Operation, OperationKind, installed, observed
 from rocketmq_sdk.client.side_by_side import answers_of_all, by_broker
 from rocketmq_sdk.client.troubles import one_line, route_reason
 from rocketmq_sdk.consumer.group.membership import Membership
@@ -90,6 +91,7 @@ class SimpleMember(Membership):
         )
         self.renewals = Renewals(group, self.change_invisible_duration)
         self.running = False
+        self._observers = installed()
         self._receiving: set[trio.CancelScope] = set()
         self._counters: dict[str, Counters] = {}
         self._rates = Rates()
@@ -190,7 +192,8 @@ class SimpleMember(Membership):
         Those that have used up their attempts go to the dead letter topic instead.
         """
         self.check_running()
-        with trio.CancelScope() as scope:
+        receiving = self._operation(OperationKind.RECEIVE)
+        with observed(self._observers, receiving), trio.CancelScope() as scope:
             self._receiving.add(scope)
             try:
                 while True:
@@ -202,10 +205,16 @@ class SimpleMember(Membership):
                         self._counters_of(messages[0].receipt.topic).pulled += len(messages)
                         if self._deliveries is not None:
                             self._deliveries.received(messages)
+                        receiving.messages, receiving.topic = messages, messages[0].topic
                         return messages
             finally:
                 self._receiving.discard(scope)
         raise ClosedError("the consumer is closed")
+
+    def _operation(
+        self, kind: OperationKind, topic: str | None = None, *messages: PoppedMessage
+    ) -> Operation:
+        return Operation(kind, self._group, topic, self._client.client_id, messages)
 
     async def _sorted_out(self, place: Place, popped: Popped) -> list[PoppedMessage]:
         messages = popped.messages
@@ -303,8 +312,11 @@ class SimpleMember(Membership):
             receipt = await self._free(target)
         receipt.check(self._group)
         receipt.busy = busy = trio.Event()
+        acknowledged = (target,) if isinstance(target, PoppedMessage) else ()
+        ack = self._operation(OperationKind.ACK, receipt.topic, *acknowledged)
         try:
-            await ack_message(self._client, receipt.topic, self._group, receipt.handle)
+            with observed(self._observers, ack):
+                await ack_message(self._client, receipt.topic, self._group, receipt.handle)
             receipt.acknowledged()
             if self._deliveries is not None:
                 self._deliveries.acknowledged(receipt)
@@ -374,12 +386,15 @@ class SimpleMember(Membership):
         self, broker_name: str, receipts: Sequence[Receipt], busy: trio.Event
     ) -> None:
         """Acknowledge at one broker; the receipts are `busy` until it is done."""
+        topics = {receipt.topic for receipt in receipts}
+        ack = self._operation(OperationKind.ACK, topics.pop() if len(topics) == 1 else None)
         try:
-            await batch_ack_messages(
-                self._client,
-                broker_name,
-                [(receipt.topic, self._group, receipt.handle) for receipt in receipts],
-            )
+            with observed(self._observers, ack):
+                await batch_ack_messages(
+                    self._client,
+                    broker_name,
+                    [(receipt.topic, self._group, receipt.handle) for receipt in receipts],
+                )
             for receipt in receipts:
                 receipt.acknowledged()
             if self._deliveries is not None:

@@ -1,0 +1,135 @@
+"""Observers of everything that clients of this process do; for telemetry.
+
+An observer is installed once, and sees what producers and consumers do that are made
+from then on: sends and listener calls as a hook does (`SendHook`, `ConsumeHook`), and
+receives, acknowledgements, ends and checks of transactions as operations.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import contextmanager
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+import attrs
+
+from rocketmq_sdk.client.hooks import ConsumeHook, SendHook
+from rocketmq_sdk.model.message import Message, ReceivedMessage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+logger = logging.getLogger("rocketmq_sdk.client")
+
+
+class OperationKind(Enum):
+    """What a client does."""
+
+    RECEIVE = "receive"
+    """A simple consumer receives, a lite pull consumer polls."""
+    ACK = "ack"
+    """Popped messages are acknowledged."""
+    COMMIT = "commit"
+    """A broker is told that a transaction is committed."""
+    ROLLBACK = "rollback"
+    CHECK = "check"
+    """A checker is asked about a transaction."""
+
+
+@attrs.define
+class Operation:
+    """One operation under way.
+
+    `messages` and `error` are known when it has ended; the messages of a check, and of
+    an acknowledgement where they are at hand, from its beginning.
+    """
+
+    kind: OperationKind
+    group: str
+    topic: str | None
+    client_id: str
+    messages: Sequence[ReceivedMessage | Message] = ()
+    message_id: str | None = None
+    address: str | None = None
+    """`host:port` of the broker, where it is known."""
+    error: BaseException | None = None
+    notes: dict[str, Any] = attrs.field(factory=dict)
+
+
+class Cached(Protocol):
+    """A consumer that keeps messages which its listener has not had yet."""
+
+    def cached(self) -> tuple[int, int]:
+        """Messages and bytes in its process queues; may be asked in any thread."""
+        ...
+
+
+class Observer(SendHook, ConsumeHook, Protocol):
+    """Sees all that clients do."""
+
+    def created(self, message: Message) -> Mapping[str, str]:
+        """Properties to add to a message that is to leave together with others."""
+        ...
+
+    def operation_begins(self, operation: Operation) -> None:
+        """An operation begins."""
+        ...
+
+    def operation_ends(self, operation: Operation) -> None:
+        """It has ended, failed or was cancelled."""
+        ...
+
+    def consumer_opened(self, group: str, client_id: str, cached: Cached) -> None:
+        """A push consumer was opened."""
+        ...
+
+    def consumer_closed(self, group: str, client_id: str) -> None:
+        """It was closed."""
+        ...
+
+
+_installed: tuple[Observer, ...] = ()
+
+
+def installed() -> tuple[Observer, ...]:
+    """The observers, in the order in which they were installed."""
+    return _installed
+
+
+def install(observer: Observer) -> Callable[[], None]:
+    """Let an observer see all clients that are made from now on.
+
+    Returns what ends that; clients that were made meanwhile keep it.
+    """
+    global _installed
+    _installed = (*_installed, observer)
+
+    def uninstall() -> None:
+        global _installed
+        _installed = tuple(other for other in _installed if other is not observer)
+
+    return uninstall
+
+
+def tell(calls: Sequence[Callable[..., None]], *arguments: object) -> None:
+    """Call each; what one raises is logged."""
+    for call in calls:
+        try:
+            call(*arguments)
+        except Exception:
+            logger.exception("the observer %r has failed", call)
+
+
+@contextmanager
+def observed(observers: Sequence[Observer], operation: Operation) -> Iterator[Operation]:
+    """Tell observers of an operation, for the length of the block."""
+    tell([observer.operation_begins for observer in observers], operation)
+    try:
+        yield operation
+    except BaseException as error:
+        operation.error = error
+        raise
+    finally:
+        tell([observer.operation_ends for observer in reversed(observers)], operation)

@@ -1,0 +1,372 @@
+"""Spans and metrics of clients, held against OpenTelemetry's conventions, with its
+SDK's exporter in memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import trio
+from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.semconv._incubating.attributes import error_attributes, messaging_attributes
+from opentelemetry.semconv._incubating.metrics import messaging_metrics
+from opentelemetry.trace import SpanKind, StatusCode
+
+from rocketmq_sdk import (
+    Admin,
+    ConsumeFrom,
+    EmbeddedBroker,
+    LitePullConsumer,
+    Message,
+    Producer,
+    PushConsumer,
+    SimpleConsumer,
+    TransactionProducer,
+    TransactionState,
+    otel,
+)
+from rocketmq_sdk.client import observers
+from rocketmq_sdk.errors import RocketMQError
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from trio.testing import MockClock
+
+    from rocketmq_sdk import ReceivedMessage
+
+NAMES = {
+    value
+    for module in (messaging_attributes, error_attributes)
+    for name, value in vars(module).items()
+    if name.isupper() and isinstance(value, str)
+}
+REQUIRED = {"messaging.system", "messaging.operation.name", "messaging.operation.type"}
+OPERATION_TYPES = {each.value for each in messaging_attributes.MessagingOperationTypeValues}
+
+
+class Recorded:
+    """What the program's telemetry has seen."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider()
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+        self.reader = InMemoryMetricReader()
+        self.meters = MeterProvider([self.reader])
+
+    @property
+    def spans(self) -> list[ReadableSpan]:
+        """All spans that have ended, each checked."""
+        found = list(self._exporter.get_finished_spans())
+        for span in found:
+            attributes = dict(span.attributes or {})
+            assert attributes.keys() <= NAMES, attributes.keys() - NAMES
+            assert attributes.keys() >= REQUIRED
+            assert attributes["messaging.system"] == "rocketmq"
+            assert attributes["messaging.operation.type"] in OPERATION_TYPES
+            name, topic = (
+                attributes["messaging.operation.name"],
+                attributes.get("messaging.destination.name"),
+            )
+            assert span.name == (f"{name} {topic}" if topic else name)
+            assert (span.status.status_code is StatusCode.ERROR) == ("error.type" in attributes)
+        return found
+
+    def named(self, name: str) -> list[ReadableSpan]:
+        return [span for span in self.spans if span.name == name]
+
+    def one(self, name: str) -> ReadableSpan:
+        (span,) = self.named(name)
+        return span
+
+    def metrics(self) -> dict[str, list[tuple[dict[str, Any], Any]]]:
+        """Points by the names of metrics: attributes, and value or count."""
+        data = self.reader.get_metrics_data()
+        found: dict[str, list[tuple[dict[str, Any], Any]]] = {}
+        for resource in data.resource_metrics if data else ():
+            for scope in resource.scope_metrics:
+                for metric in scope.metrics:
+                    found[metric.name] = [
+                        (dict(point.attributes or {}), getattr(point, "value", None) or point.count)  # type: ignore[union-attr]
+                        for point in metric.data.data_points
+                        if getattr(point, "value", 1)
+                    ]
+        return found
+
+
+@pytest.fixture
+def recorded() -> Iterator[Recorded]:
+    found = Recorded()
+    uninstall = otel.instrument(tracer_provider=found.provider, meter_provider=found.meters)
+    yield found
+    uninstall()
+    assert not observers.installed()
+
+
+def linked(span: ReadableSpan) -> set[int]:
+    """The spans to which it has links."""
+    return {link.context.span_id for link in span.links}
+
+
+def id_of(span: ReadableSpan) -> int:
+    assert span.context is not None
+    return span.context.span_id
+
+
+async def test_a_listener_belongs_to_the_trace_of_the_send(
+    recorded: Recorded, autojump_clock: MockClock
+) -> None:
+    inside = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        inside.append(trace.get_current_span().get_span_context().span_id)
+        await trio.sleep(0.5)
+
+    async with (
+        EmbeddedBroker() as broker,
+        Producer("shop", namesrv=broker) as producer,
+    ):
+        await producer.send(Message("orders", b"42", tags="new", keys=["42"], sharding_key="c"))
+        assert observers.installed()
+        async with _pushing(broker, listener):
+            await until(lambda: recorded.named("process orders"))
+    send, process = recorded.one("send orders"), recorded.one("process orders")
+    assert send.kind is SpanKind.PRODUCER
+    assert process.kind is SpanKind.CONSUMER
+    assert process.parent is not None
+    assert process.parent.span_id == id_of(send)
+    assert linked(process) == {id_of(send)}
+    assert inside == [id_of(process)]
+    sent, processed = dict(send.attributes or {}), dict(process.attributes or {})
+    assert sent["messaging.rocketmq.message.type"] == "fifo"
+    assert sent["messaging.rocketmq.message.group"] == "c"
+    assert sent["messaging.rocketmq.message.tag"] == "new"
+    assert sent["messaging.rocketmq.message.keys"] == ("42",)
+    assert sent["messaging.message.body.size"] == 2
+    assert sent["messaging.message.id"] == processed["messaging.message.id"]
+    assert (
+        sent["messaging.destination.partition.id"]
+        == processed["messaging.destination.partition.id"]
+    )
+    assert processed["messaging.consumer.group.name"] == "billing"
+    found = recorded.metrics()
+    assert set(found) - {"rocketmq_consumer_cached_messages", "rocketmq_consumer_cached_bytes"} <= {
+        value for name, value in vars(messaging_metrics).items() if name.isupper()
+    }
+    ((attributes, count),) = found["messaging.client.sent.messages"]
+    assert count == 1
+    assert attributes["messaging.destination.name"] == "orders"
+    ((attributes, count),) = found["messaging.process.duration"]
+    assert (attributes["messaging.consumer.group.name"], count) == ("billing", 1)
+    assert found["messaging.client.consumed.messages"][0][1] == 1
+
+
+def _pushing(broker: EmbeddedBroker, listener: Any, **options: Any) -> PushConsumer:
+    return PushConsumer(
+        "billing",
+        namesrv=broker,
+        subscriptions={"orders": "*"},
+        listener=listener,
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+        **options,
+    )
+
+
+async def test_the_callers_span_is_the_parent_of_a_send(
+    recorded: Recorded, autojump_clock: MockClock
+) -> None:
+    tracer = recorded.provider.get_tracer("test")
+    async with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
+        with tracer.start_as_current_span("send orders", attributes=_fake()) as outer:
+            handle = producer.submit(Message("orders", b"42"))
+            await handle
+    inner = next(span for span in recorded.spans if span.parent is not None)
+    assert inner.parent is not None
+    assert inner.parent.span_id == outer.get_span_context().span_id
+
+
+def _fake() -> dict[str, str]:
+    return {
+        "messaging.system": "rocketmq",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.destination.name": "orders",
+    }
+
+
+async def test_the_messages_of_a_batch_have_contexts_to_which_spans_link(
+    recorded: Recorded, autojump_clock: MockClock
+) -> None:
+    async def listener(_messages: list[ReceivedMessage]) -> None:
+        pass
+
+    async with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
+        await producer.send_batch([Message("orders", b"%d" % n) for n in range(3)])
+        async with _pushing(broker, listener, batch=8):
+            await until(lambda: recorded.named("process orders"))
+    created = {id_of(span) for span in recorded.named("create orders")}
+    assert len(created) == 3
+    send, process = recorded.one("send orders"), recorded.one("process orders")
+    assert send.kind is SpanKind.CLIENT
+    assert linked(send) == created
+    assert linked(process) == created
+    assert process.parent is None
+    for span in (send, process):
+        assert dict(span.attributes or {})["messaging.batch.message_count"] == 3
+    assert recorded.metrics()["messaging.client.sent.messages"][0][1] == 3
+
+
+async def test_automatic_batches_keep_the_contexts_too(
+    recorded: Recorded, autojump_clock: MockClock
+) -> None:
+    async with (
+        EmbeddedBroker() as broker,
+        Producer("shop", namesrv=broker, auto_batch=True) as producer,
+    ):
+        handles = [producer.submit(Message("orders", b"%d" % n)) for n in range(4)]
+        for handle in handles:
+            await handle
+    created = {id_of(span) for span in recorded.named("create orders")}
+    assert len(created) == 4
+    assert linked(recorded.one("send orders")) == created
+
+
+async def test_receives_and_acknowledgements(recorded: Recorded, autojump_clock: MockClock) -> None:
+    async with (
+        EmbeddedBroker() as broker,
+        Producer("shop", namesrv=broker) as producer,
+        SimpleConsumer("billing", namesrv=broker, subscriptions={"orders": "*"}) as consumer,
+    ):
+        await producer.send(Message("orders", b"1"))
+        messages = []
+        while not messages:
+            messages = await consumer.receive(1)
+        await consumer.ack(messages[0])
+        with pytest.raises(RocketMQError):
+            await consumer.ack(messages[0])
+    send = recorded.one("send orders")
+    receive, ack = recorded.named("receive orders")[-1], recorded.one("ack orders")
+    assert receive.kind is SpanKind.CLIENT
+    assert linked(receive) == linked(ack) == {id_of(send)}
+    assert dict(ack.attributes or {})["messaging.operation.type"] == "settle"
+    assert receive.start_time is not None
+    assert receive.end_time is not None
+    assert receive.start_time <= receive.end_time
+    durations = recorded.metrics()["messaging.client.operation.duration"]
+    assert {attributes["messaging.operation.name"] for attributes, _count in durations} == {
+        "send",
+        "receive",
+        "ack",
+    }
+
+
+async def test_polls(recorded: Recorded, autojump_clock: MockClock) -> None:
+    async with (
+        EmbeddedBroker() as broker,
+        Producer("shop", namesrv=broker) as producer,
+    ):
+        await producer.send(Message("orders", b"1"))
+        async with LitePullConsumer(
+            "billing",
+            namesrv=broker,
+            subscriptions={"orders": "*"},
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+        ) as consumer:
+            while not await consumer.poll(10):
+                pass
+    assert linked(recorded.one("receive orders")) == {id_of(recorded.one("send orders"))}
+
+
+async def test_transactions_and_checks(recorded: Recorded, autojump_clock: MockClock) -> None:
+    current = []
+
+    async def checker(_message: ReceivedMessage) -> TransactionState:
+        current.append(trace.get_current_span().get_span_context().span_id)
+        return TransactionState.COMMIT
+
+    async with (
+        EmbeddedBroker(transaction_time_out=1000, transaction_check_interval=1000) as broker,
+        TransactionProducer("shop", checker, namesrv=broker) as producer,
+    ):
+        async with producer.transaction(Message("orders", b"kept")):
+            pass
+        async with producer.transaction(Message("orders", b"undone")) as undone:
+            undone.rollback()
+        async with producer.transaction(Message("orders", b"asked")) as asked:
+            asked.unknown()
+        await until(lambda: recorded.named("check orders"))
+    first, second, third = recorded.named("send orders")
+    commit, rollback = recorded.one("commit orders"), recorded.one("rollback orders")
+    check = recorded.one("check orders")
+    assert check.parent is not None
+    assert check.parent.span_id == id_of(third)
+    assert current == [id_of(check)]
+    for span, sent in ((commit, first), (rollback, second), (check, third)):
+        ids = [dict(each.attributes or {})["messaging.message.id"] for each in (span, sent)]
+        assert ids[0] == ids[1]
+
+
+async def test_what_fails_says_so(recorded: Recorded, autojump_clock: MockClock) -> None:
+    async def listener(_message: ReceivedMessage) -> None:
+        raise ValueError("as the test wants it")
+
+    async with (
+        EmbeddedBroker(auto_create_topic_enable=False) as broker,
+        Producer("shop", namesrv=broker) as producer,
+    ):
+        with pytest.raises(RocketMQError):
+            await producer.send(Message("missing", b"1"))
+        async with Admin(namesrv=broker) as admin:
+            await admin.topics.create("orders", queues=1)
+        await producer.send(Message("orders", b"1"))
+        async with _pushing(broker, listener):
+            await until(lambda: recorded.named("process orders"))
+    assert dict(recorded.one("send missing").attributes or {})["error.type"] == "TopicNotFoundError"
+    process = recorded.named("process orders")[0]
+    assert dict(process.attributes or {})["error.type"] == "ValueError"
+    assert process.status.description == "as the test wants it"
+    errors = [
+        attributes.get("error.type")
+        for attributes, _count in recorded.metrics()["messaging.client.sent.messages"]
+    ]
+    assert errors == ["TopicNotFoundError", None]
+
+
+async def test_what_a_consumer_keeps_is_a_gauge(
+    recorded: Recorded, autojump_clock: MockClock
+) -> None:
+    go_on = trio.Event()
+
+    async def listener(_message: ReceivedMessage) -> None:
+        await go_on.wait()
+
+    async with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
+        for number in range(5):
+            await producer.send(Message("orders", b"%d" % number))
+        async with _pushing(broker, listener) as consumer:
+            await until(lambda: consumer.statistics().cached_messages == 5)
+            found = recorded.metrics()
+            ((attributes, count),) = found["rocketmq_consumer_cached_messages"]
+            assert (attributes["messaging.consumer.group.name"], count) == ("billing", 5)
+            assert found["rocketmq_consumer_cached_bytes"][0][1] > 0
+            go_on.set()
+        assert recorded.metrics().get("rocketmq_consumer_cached_messages", []) == []
+
+
+async def test_clients_made_before_or_after_are_not_observed(autojump_clock: MockClock) -> None:
+    found = Recorded()
+    async with EmbeddedBroker() as broker, Producer("before", namesrv=broker) as before:
+        uninstall = otel.instrument(tracer_provider=found.provider)
+        uninstall()
+        async with Producer("after", namesrv=broker) as after:
+            await before.send(Message("orders", b"1"))
+            await after.send(Message("orders", b"1"))
+    assert found.spans == []
