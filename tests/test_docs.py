@@ -20,7 +20,10 @@ PROGRAMS = [
     for number, block in enumerate(
         re.findall(r"```python\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
     )
-    if "trio.run(" in block or "asyncio.run(" in block or "sync import ConsumeFrom" in block
+    if any(
+        sign in block
+        for sign in ("trio.run(", "asyncio.run(", "sync import ConsumeFrom", "simulate(plan")
+    )
 ]
 
 

@@ -6,12 +6,10 @@ Follows `ClientConfig.buildMQClientId` and `RemotingUtil.getLocalAddress`.
 from __future__ import annotations
 
 import ipaddress
-import os
-import secrets
 import socket
-from itertools import count
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.distinct import next_instance, process_id
 from rocketmq_sdk.model.route import split_address
 
 if TYPE_CHECKING:
@@ -21,7 +19,6 @@ _LOOPBACK: Final = "127.0.0.1"
 # An address of the documentation range: nothing is sent, the system only tells which of
 # its addresses it would use.
 _ELSEWHERE: Final = ("192.0.2.1", 9)
-_instances: Final = count(secrets.randbits(40))
 
 
 def local_ip(name_servers: Sequence[str]) -> str:
@@ -53,5 +50,5 @@ def _source_address(host: str, port: int) -> str | None:
 
 def make_client_id(ip: str, instance_name: str | None, unit_name: str | None) -> str:
     """`ip@instance[@unit]`; without an instance name one that nobody else has."""
-    instance = instance_name or f"{os.getpid()}#{next(_instances)}"
+    instance = instance_name or f"{process_id()}#{next_instance()}"
     return f"{ip}@{instance}@{unit_name}" if unit_name else f"{ip}@{instance}"

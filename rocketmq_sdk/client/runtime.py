@@ -6,7 +6,6 @@ It has connections, routes, heartbeats and calls. Follows `MQClientInstance`.
 from __future__ import annotations
 
 import logging
-import os
 import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, Unpack
@@ -36,6 +35,7 @@ from rocketmq_sdk.client.queries import MessageQueries
 from rocketmq_sdk.client.routes import DefaultTopic, RouteCache
 from rocketmq_sdk.client.troubles import Troubles
 from rocketmq_sdk.clock import Clock, TrioClock
+from rocketmq_sdk.distinct import process_id
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError, RouteError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.route import MASTER_ID, pack_host
@@ -106,7 +106,7 @@ class Client(RunsOnce):
         near = (self._address_server.host,) if self._address_server else self._addresses
         ip = self.config.client_ip or local_ip(near)
         self.client_id: str = make_client_id(ip, self.config.instance_name, self.config.unit_name)
-        self.ids = UniqueIdGenerator(pack_host(ip, 0)[:-4], os.getpid(), self.clock)
+        self.ids = UniqueIdGenerator(pack_host(ip, 0)[:-4], process_id(), self.clock)
         instance = instance_namespace(namesrv) if isinstance(namesrv, str) else ""
         self.namespace = Namespace(self.config.namespace or instance)
         own = [NamespaceFields(self.config.namespace_v2)] if self.config.namespace_v2 else []

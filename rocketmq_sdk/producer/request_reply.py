@@ -11,12 +11,12 @@ topic, and the broker pushes it to the waiting client on its own connection.
 from __future__ import annotations
 
 import logging
-import uuid
 from typing import TYPE_CHECKING
 
 import trio
 
 from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.distinct import correlation_id
 from rocketmq_sdk.errors import ConfigurationError, ProtocolError, RequestTimeoutError
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.model.properties import (
@@ -115,7 +115,7 @@ class RequestTable:
 
     def open(self) -> str:
         """Begin to wait; gives the correlation id."""
-        correlation = str(uuid.uuid4())
+        correlation = correlation_id()
         self._waiting[correlation] = _Waiting()
         return correlation
 

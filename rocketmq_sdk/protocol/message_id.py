@@ -9,11 +9,11 @@ address, 28 bytes, so their form does not tell them apart.
 from __future__ import annotations
 
 import os
-import secrets
 from datetime import datetime, tzinfo
 from typing import Final, Protocol
 from weakref import WeakSet
 
+from rocketmq_sdk.distinct import next_incarnation, process_id
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import unpack_host
 
@@ -101,28 +101,6 @@ def unique_id_pid(message_id: str) -> int:
     return int.from_bytes(raw[-12:-10], "big")
 
 
-class _Incarnations:
-    """Numbers for the field that Java fills with the hash of a class loader.
-
-    Different for each generator in this process, else random.
-    """
-
-    __slots__ = ("_next",)
-
-    def __init__(self) -> None:
-        self._next = secrets.randbits(32)
-
-    def take(self) -> int:
-        self._next = self._next + 1 & 0xFFFFFFFF
-        return self._next
-
-    def reseed(self) -> None:
-        self._next = secrets.randbits(32)
-
-
-_incarnations: Final = _Incarnations()
-
-
 class WallClock(Protocol):
     """What a maker of ids needs of a clock; `rocketmq_sdk.clock` has two."""
 
@@ -167,7 +145,7 @@ class UniqueIdGenerator:
             raise ConfigurationError(f"an IP address has 4 or 16 bytes, not {len(ip)}")
         self._ip = ip
         self._pid = pid
-        self._incarnation = _incarnations.take() if incarnation is None else incarnation
+        self._incarnation = next_incarnation() if incarnation is None else incarnation
         self._now_ms = clock.now_ms
         self._counter = 0
         self._block_end = 0
@@ -226,15 +204,15 @@ class UniqueIdGenerator:
     def _enter_millisecond(self, millisecond: int) -> None:
         if millisecond >= self._next_month:
             if self._next_month:
-                self._incarnation = _incarnations.take()
+                self._incarnation = next_incarnation()
             self._month = _month_start(millisecond, None)
             self._next_month = _month_start(millisecond, None, months_back=-1)
         self._millisecond = millisecond
         self._millisecond_end = self._counter + _COUNTERS
 
     def _renew_after_fork(self) -> None:
-        self._pid = os.getpid()
-        self._incarnation = _incarnations.take()
+        self._pid = process_id()
+        self._incarnation = next_incarnation()
         self._millisecond = -1
 
 
@@ -242,7 +220,6 @@ _generators: WeakSet[UniqueIdGenerator] = WeakSet()
 
 
 def _after_fork() -> None:
-    _incarnations.reseed()
     for generator in _generators:
         generator._renew_after_fork()
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
     from rocketmq_sdk.testing.interception import intercept
     from rocketmq_sdk.testing.network import Cut, Network, Party
+    from rocketmq_sdk.testing.simulation import Plan, Simulation, simulate
     from rocketmq_sdk.testing.snapshots import Snapshot
     from rocketmq_sdk.testing.threads import AsyncioBroker, BlockingBroker, BrokerThread
     from rocketmq_sdk.testing.traffic.recording import Recording, Seen
@@ -36,16 +37,19 @@ _HOMES: Final = {
     "ListenerRaisedError": "failures",
     "Network": "network",
     "Party": "network",
+    "Plan": "simulation.plan",
     "Recording": "traffic.recording",
     "RequestFault": "traffic.request_faults",
     "RequestFaults": "traffic.request_faults",
     "Seen": "traffic.recording",
+    "Simulation": "simulation.run",
     "Snapshot": "snapshots",
     "TestBroker": "broker",
     "TestCluster": "cluster",
     "ExpectationError": "failures",
     "WaitTimeoutError": "failures",
     "intercept": "interception",
+    "simulate": "simulation.run",
 }
 
 __all__ = [
@@ -58,16 +62,19 @@ __all__ = [
     "ListenerRaisedError",
     "Network",
     "Party",
+    "Plan",
     "Recording",
     "RequestFault",
     "RequestFaults",
     "Seen",
+    "Simulation",
     "Snapshot",
     "TestBroker",
     "TestCluster",
     "UnhitFaultError",
     "WaitTimeoutError",
     "intercept",
+    "simulate",
 ]
 
 

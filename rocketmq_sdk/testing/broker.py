@@ -412,24 +412,12 @@ class TestBroker(RunsOnce):
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         try:
-            async with open_quiet_nursery() as nursery, life:
-                self._rows = {
-                    int(row.code): row for row in (*life.requests, *life.namesrv.requests)
-                }
-                self.faults.rows = self._rows
-                self._own_address = life.core.address()
-                self._tcp_address, self._tcp_namesrv = life.address, life.namesrv_address
-                self._present, self._serving = life, nursery
-                if self._on_network:
-                    self._serve_network()
-                task_status.started()
+            async with open_quiet_nursery() as nursery:
                 try:
-                    with scope:
-                        await trio.sleep_forever()
+                    async with life:
+                        await self._serve(life, nursery, scope, task_status)
                 finally:
-                    self._present = None
-                    await self._leave_network()
-            nursery.cancel_scope.cancel()
+                    nursery.cancel_scope.cancel()
         except RocketMQError:
             if not life.killed:
                 raise
@@ -440,6 +428,29 @@ class TestBroker(RunsOnce):
         finally:
             self._present = None
             ended.set()
+
+    async def _serve(
+        self,
+        life: BrokerLife,
+        nursery: trio.Nursery,
+        scope: trio.CancelScope,
+        task_status: trio.TaskStatus[None],
+    ) -> None:
+        """Be there until the scope is cancelled."""
+        self._rows = {int(row.code): row for row in (*life.requests, *life.namesrv.requests)}
+        self.faults.rows = self._rows
+        self._own_address = life.core.address()
+        self._tcp_address, self._tcp_namesrv = life.address, life.namesrv_address
+        self._present, self._serving = life, nursery
+        if self._on_network:
+            self._serve_network()
+        task_status.started()
+        try:
+            with scope:
+                await trio.sleep_forever()
+        finally:
+            self._present = None
+            await self._leave_network()
 
     async def _end_life(self) -> None:
         self._scope.cancel()

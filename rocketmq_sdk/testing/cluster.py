@@ -21,7 +21,6 @@ from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.names import dead_letter_topic
 from rocketmq_sdk.remoting.server import RemotingServer
-from rocketmq_sdk.remoting.source import MemoryChannelSource
 from rocketmq_sdk.testing.broker import TestBroker
 from rocketmq_sdk.testing.network import Network, Party
 from rocketmq_sdk.testing.seeds import Seed, plant_messages
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.remoting.channel import Channel, Handler
+    from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
     from rocketmq_sdk.testing.traffic.recording import Seen
     from rocketmq_sdk.testing.traffic.request_faults import (
         Codes,
@@ -60,7 +60,7 @@ class ClusterBroker(TestBroker):
         self._name = name
         self._own_address = f"{host}:10911"
         self._on_network = True
-        self._outgoing = MemoryChannelSource(network.memory, source=f"{host}:0")
+        self._outgoing = Party(network.memory, host, NAME_SERVER)
 
     @property
     def party_name(self) -> str:
@@ -71,6 +71,7 @@ class ClusterBroker(TestBroker):
 class TestCluster(RunsOnce):
     """A cluster for one test; the settings are those of all its brokers.
 
+    `files` makes the `FaultyFileSystem` of the broker of a name, for power cuts.
     Masters are called `broker-a`, `broker-b` and so on; each has so many `slaves`,
     called `broker-a-slave-1` and so on. Everything runs on a network in memory, so in
     virtual time too. Pass `cluster`, or `cluster.party(name)`, as `namesrv=`.
@@ -79,7 +80,14 @@ class TestCluster(RunsOnce):
     __test__ = False
     _second_time = "a test cluster is opened once; make another one"
 
-    def __init__(self, masters: int = 2, slaves: int = 0, **settings: Any) -> None:
+    def __init__(
+        self,
+        masters: int = 2,
+        slaves: int = 0,
+        *,
+        files: Callable[[str], FaultyFileSystem] | None = None,
+        **settings: Any,
+    ) -> None:
         if not 1 <= masters <= MOST or not 0 <= slaves <= MOST:
             raise ConfigurationError(
                 f"a cluster of {masters} masters with {slaves} slaves each is not possible; "
@@ -88,6 +96,7 @@ class TestCluster(RunsOnce):
         self.network = Network()
         """The network in memory; `cut` takes the names of brokers and parties."""
         self.clock = settings.pop("clock", None) or TrioClock()
+        self._files = files
         self.brokers: dict[str, TestBroker] = {}
         """All brokers by name, masters before their slaves."""
         self.masters: list[TestBroker] = []
@@ -103,14 +112,19 @@ class TestCluster(RunsOnce):
         name = f"broker-{string.ascii_lowercase[number]}"
         common = {"clock": self.clock, "broker_name": name, **settings}
         ports = {"ha_listen_port": _HA_PORT} if slaves else {}
-        master = ClusterBroker(name, f"10.0.0.{number + 1}", self.network, **{**ports, **common})
-        self.brokers[name] = master
+        master = self._add(name, f"10.0.0.{number + 1}", {**ports, **common})
         self.masters.append(master)
         for slave in range(1, slaves + 1):
             called = f"{name}-slave-{slave}"
             role = {"broker_role": "SLAVE", "broker_id": slave}
             host = f"10.0.{number + 2}.{slave}"
-            self.brokers[called] = ClusterBroker(called, host, self.network, **{**common, **role})
+            self._add(called, host, {**common, **role})
+
+    def _add(self, name: str, host: str, options: Mapping[str, Any]) -> TestBroker:
+        files = None if self._files is None else self._files(name)
+        broker = ClusterBroker(name, host, self.network, files=files, **options)
+        self.brokers[name] = broker
+        return broker
 
     def __repr__(self) -> str:
         return f"<TestCluster {', '.join(self.brokers)}>"

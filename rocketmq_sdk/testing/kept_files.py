@@ -16,11 +16,12 @@ from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFile, Me
 from rocketmq_sdk.broker_embedded.store.files.os_files import translate
 from rocketmq_sdk.testing.faults import Faults, Operation
 from rocketmq_sdk.testing.faulty_device import stall
+from rocketmq_sdk.testing.stepped_threads import start_stepped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Result
+    from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Join, Mailbox, Result
     from rocketmq_sdk.testing.directories import FileContent
 
 LIMIT_BYTES = 1 << 30
@@ -164,6 +165,10 @@ class KeptFiles(MemoryFileSystem):
             if owed:
                 with trio.CancelScope(shield=True):
                     await trio.sleep(owed)
+
+    def start_thread(self, name: str, work: Callable[[Mailbox], None]) -> tuple[Mailbox, Join]:
+        """Start a thread that takes turns with the loop, so in virtual time too."""
+        return start_stepped(name, work)
 
     # Whole states
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
 Result = TypeVar("Result")
 
@@ -122,3 +122,34 @@ class SteppedMailbox:
         while not self._items:
             self.filled = trio.Event()
             await self.filled.wait()
+
+
+def start_stepped(
+    name: str, work: Callable[[SteppedMailbox], None]
+) -> tuple[SteppedMailbox, Callable[[], Awaitable[None]]]:
+    """Start a thread that runs from one item of its mailbox to the next.
+
+    Gives the mailbox and what waits for the end. Call it in trio.
+    """
+    mailbox = SteppedMailbox(lambda: thread.pause())
+    thread = SteppedThread(name, lambda: work(mailbox))
+    ended = trio.Event()
+
+    async def drive() -> None:
+        try:
+            while not thread.ended:
+                if mailbox.waiting:
+                    await mailbox.wait_filled()
+                await trio.lowlevel.checkpoint()
+                thread.advance()
+        finally:
+            thread.abandon()
+            ended.set()
+
+    async def join() -> None:
+        with trio.CancelScope(shield=True):
+            await ended.wait()
+        thread.result()
+
+    trio.lowlevel.spawn_system_task(drive)
+    return mailbox, join

@@ -6,13 +6,18 @@ contract, so whatever speaks over TCP speaks over them.
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from functools import partial
 from operator import index
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from rocketmq_sdk.errors import ConfigurationError, ConnectError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CAPACITY: Final = 256 * 1024
 READ_SIZE: Final = 64 * 1024
@@ -23,6 +28,7 @@ class _Pipe:
 
     def __init__(self, capacity: int) -> None:
         self.delay = 0.0
+        self.latency: Callable[[], float] | None = None
         self.ended = False
         self.failure: str | None = None
         self.reader_closed = False
@@ -31,6 +37,8 @@ class _Pipe:
         self._pieces: deque[tuple[float, bytes]] = deque()
         self._held = 0
         self._changed = trio.Event()
+        self._patience: trio.CancelScope | None = None
+        """Around the wait of the reader, if it waits for a moment."""
 
     def notify(self) -> None:
         self._changed.set()
@@ -49,26 +57,54 @@ class _Pipe:
         if self.reader_closed:
             raise trio.BrokenResourceError("the peer closed the stream")
 
+    @property
+    def is_writable(self) -> bool:
+        return self.failure is None and not self.ended and not self.reader_closed
+
+    def write_now(self, data: bytes) -> int:
+        """Put as many bytes into the pipe as there is room for; tells their number."""
+        room = self._capacity - self._held
+        if room <= 0 or not data:
+            return 0
+        if len(data) > room:
+            data = data[:room]
+        self._held += len(data)
+        due = now = trio.current_time()
+        due += self.delay
+        if self.latency is not None:
+            due += self.latency()
+        self._pieces.append((due, data))
+        patience = self._patience
+        if patience is None or due <= now:
+            self.notify()
+        elif due < patience.deadline:
+            patience.deadline = due  # the reader need not wake before
+        return len(data)
+
     async def write(self, data: bytes) -> None:
         """Put all bytes into the pipe, waiting for room."""
-        position = 0
-        while position < len(data):
+        while True:
             self.check_writable()
-            room = self._capacity - self._held
-            if room <= 0:
-                await self._changed.wait()
-                continue
-            piece = data[position : position + room]
-            position += len(piece)
-            self._held += len(piece)
-            self._pieces.append((trio.current_time() + self.delay, piece))
-            self.notify()
+            written = self.write_now(data)
+            if written == len(data):
+                return
+            data = data[written:]
+            await self._changed.wait()
 
     async def wait_room(self) -> None:
         self.check_writable()
         while self._held >= self._capacity:
             await self._changed.wait()
             self.check_writable()
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether `read` returns or raises at once."""
+        if self.reader_closed or self.failure is not None:
+            return True
+        if self.stalled:
+            return False
+        return self._pieces[0][0] <= trio.current_time() if self._pieces else self.ended
 
     async def read(self, max_bytes: int) -> bytes:
         """Some bytes; none at the end."""
@@ -83,12 +119,21 @@ class _Pipe:
                 due = self._pieces[0][0]
                 if due <= trio.current_time():
                     return self._take(max_bytes)
-                with trio.CancelScope(deadline=due):
-                    await self._changed.wait()
+                await self._wait_until(due)
             elif self.ended:
                 return b""
-            else:
+            elif self.latency is None and not self.delay:
                 await self._changed.wait()
+            else:
+                await self._wait_until(math.inf)
+
+    async def _wait_until(self, due: float) -> None:
+        """Wait for a change or a moment, which a write may bring nearer."""
+        try:
+            with trio.CancelScope(deadline=due) as self._patience:
+                await self._changed.wait()
+        finally:
+            self._patience = None
 
     def _take(self, max_bytes: int) -> bytes:
         """All bytes that are due, up to `max_bytes`, as a socket gives them."""
@@ -132,6 +177,13 @@ class MemoryStream(trio.abc.HalfCloseableStream):
         finally:
             self._sending = False
 
+    def send_now(self, data: bytes) -> int:
+        """Send what there is room for at once; tells the number of bytes.
+
+        0 also when the stream is broken or closed. Only while no task sends.
+        """
+        return self._outgoing.write_now(data) if self._outgoing.is_writable else 0
+
     async def wait_send_all_might_not_block(self) -> None:
         self._begin_sending()
         try:
@@ -153,7 +205,8 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             raise trio.BusyResourceError("another task is receiving from this stream")
         self._receiving = True
         try:
-            await trio.lowlevel.checkpoint()
+            if self._incoming.is_readable:
+                await trio.lowlevel.checkpoint()
             return await self._incoming.read(size)
         finally:
             self._receiving = False
@@ -245,6 +298,8 @@ class MemoryNetwork:
         self._listeners: dict[str, MemoryListener] = {}
         self._streams: list[MemoryStream] = []
         self._delays: dict[str, float] = {}
+        self.latency: Callable[[str, str], float] | None = None
+        """If set: draws how many seconds bytes from one host take to another."""
         self._refused: set[str] = set()
         self._severed: set[tuple[str, str]] = set()
         self._mended = trio.Event()
@@ -288,8 +343,9 @@ class MemoryNetwork:
         Raises `ConnectError` when nobody listens or the address is told to refuse.
         """
         delay = self._delays.get(address, 0.0)
-        await trio.sleep(delay)
-        hosts = _host(source), _host(address)
+        here, target = hosts = _host(source), _host(address)
+        latency = self.latency
+        await trio.sleep(delay + (latency(here, target) if latency else 0.0))
         while self._severed and (hosts in self._severed or hosts[::-1] in self._severed):
             await self._mended.wait()
         listener = self._listeners.get(address)
@@ -304,6 +360,9 @@ class MemoryNetwork:
                 address=address,
             )
         client.set_delay(delay)
+        if latency is not None:
+            there.latency = partial(latency, here, target)
+            back.latency = partial(latency, target, here)
         self._streams = [stream for stream in self._streams if not stream.closed]
         self._streams.append(client)
         return client

@@ -16,6 +16,7 @@ from typing import Final
 import trio
 
 from rocketmq_sdk.errors import ConfigurationError, ConnectError
+from rocketmq_sdk.transport.memory import MemoryStream
 
 logger = logging.getLogger("rocketmq_sdk.transport")
 
@@ -89,8 +90,11 @@ def _reason(error: BaseException) -> str:
 def can_send_now(stream: trio.abc.Stream) -> bool:
     """Whether `send_now` works with a stream.
 
-    It must be a bare TCP stream, on a system that writes to sockets as to files.
+    It must be a bare TCP stream, on a system that writes to sockets as to files, or one
+    of a network in memory.
     """
+    if isinstance(stream, MemoryStream):
+        return True
     return isinstance(stream, trio.SocketStream) and sys.platform != "win32"
 
 
@@ -98,12 +102,14 @@ def can_send_now(stream: trio.abc.Stream) -> bool:
 # one request at a time pays on both sides. The socket does not block, so a write is
 # safe wherever nobody else is in the middle of one.
 def send_now(stream: trio.abc.Stream, data: bytes) -> int:
-    """Give the socket as many bytes as it takes at once; tells their number.
+    """Give the stream as many bytes as it takes at once; tells their number.
 
     Only while no task sends on the stream.
 
-    0 also when the socket is broken or closed: the next `send_all` meets the error.
+    0 also when the stream is broken or closed: the next `send_all` meets the error.
     """
+    if isinstance(stream, MemoryStream):
+        return stream.send_now(data)
     assert isinstance(stream, trio.SocketStream)
     try:
         return os.write(stream.socket.fileno(), data)

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from rocketmq_sdk.consumer.group.rebalance import OwnedQueue, Rebalancer
+from rocketmq_sdk.consumer.group.rebalance import Rebalancer
 from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
 from support.lives_model import run_life
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from rocketmq_sdk.consumer.group.owned_queue import OwnedQueue
     from support.lives_model import Step, World
 
 PRODUCER: dict[str, Any] = {}

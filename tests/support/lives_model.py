@@ -31,8 +31,8 @@ from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.producer import Producer
+from rocketmq_sdk.testing.simulation.seeded import seeded
 from support.failing_hooks import HookError, Hooks
-from support.seeded import seeded
 from support.two_brokers import TwoBrokers, open_two_brokers
 
 if TYPE_CHECKING:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import random
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 import trio.testing
 
-from rocketmq_sdk.protocol import message_id
+from rocketmq_sdk.testing.simulation.seeded import seeded
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable
 
 Result = TypeVar("Result")
 EPOCH_MS = 1_700_000_000_000
@@ -33,32 +31,6 @@ class VirtualClock:
 
     def monotonic(self) -> float:
         return trio.current_time()
-
-
-def seed_everything(seed: int) -> None:
-    """Let trio's choice among tasks that can run, and all other draws, depend on a
-    seed.
-    """
-    random.seed(seed)
-    scheduler = cast("Any", trio)._core._run
-    scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True
-    scheduler._r.seed(seed)
-
-
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """What runs inside depends on a seed and not on what ran before it."""
-    incarnations = cast("Any", message_id)._incarnations
-    before, incarnations._next = incarnations._next, 0  # of the ids that a broker makes
-    scheduler, drawn = cast("Any", trio)._core._run, random.getstate()
-    ordered = scheduler._ALLOW_DETERMINISTIC_SCHEDULING
-    seed_everything(seed)
-    try:
-        yield
-    finally:
-        incarnations._next = before
-        scheduler._ALLOW_DETERMINISTIC_SCHEDULING = ordered
-        random.setstate(drawn)
 
 
 def run_alone(run_one: Callable[[int], Awaitable[Result]], seed: int) -> Result:

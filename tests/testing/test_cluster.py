@@ -102,3 +102,17 @@ async def test_a_cluster_has_limits() -> None:
         with pytest.raises(ConfigurationError, match="is not possible"):
             TestCluster(masters, slaves)
     await trio.lowlevel.checkpoint()
+
+
+async def test_a_master_with_slaves_stops_and_starts(autojump_clock: MockClock) -> None:
+    async with TestCluster(masters=1, slaves=1) as cluster:
+        await cluster.seed(topics={"orders": 1})
+        await send(cluster, "1")
+        with trio.fail_after(60):
+            await cluster.brokers["broker-a"].restart()
+        await send(cluster, "2")
+        await cluster.wait.copied(within=100)
+        assert texts(cluster.brokers["broker-a-slave-1"].sent("orders")) == ["1", "2"]
+        with trio.fail_after(60):
+            await cluster.brokers["broker-a"].kill()
+            await trio.sleep(40)  # slaves ask a master that is away: nothing is asked over TCP

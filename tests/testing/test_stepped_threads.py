@@ -12,8 +12,8 @@ import trio
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
+from rocketmq_sdk.testing.simulation.seeded import seeded
 from rocketmq_sdk.testing.stepped_threads import Abandoned, SteppedThread
-from support.seeded import seed_everything
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -60,7 +60,6 @@ def test_what_a_thread_raises_is_raised_and_an_abandoned_one_ends() -> None:
 
 async def story(seed: int) -> list[str]:
     """What a thread and a task do, in the order in which they do it."""
-    seed_everything(seed)
     files = FaultyFileSystem(seed)
     order: list[str] = []
 
@@ -74,9 +73,10 @@ async def story(seed: int) -> list[str]:
             order.append(f"task {number}")
             await trio.lowlevel.checkpoint()
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(task)
-        nursery.start_soon(files.run, operation)
+    with seeded(seed):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(task)
+            nursery.start_soon(files.run, operation)
     return order
 
 

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.config import QueueConfig
-    from rocketmq_sdk.consumer.group.rebalance import OwnedQueue, Rebalancer
+    from rocketmq_sdk.consumer.group.owned_queue import OwnedQueue
+    from rocketmq_sdk.consumer.group.rebalance import Rebalancer
     from rocketmq_sdk.consumer.pop.popped_queue import PoppedQueue
     from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
     from rocketmq_sdk.consumer.statistics import Rates

@@ -24,6 +24,7 @@ from rocketmq_sdk.client.side_by_side import by_broker, first_answer, for_each_b
 from rocketmq_sdk.clock import elapsed, suspended
 from rocketmq_sdk.consumer.assign.difference import difference, wanted_queues
 from rocketmq_sdk.consumer.config import shared_limits
+from rocketmq_sdk.consumer.group.owned_queue import OwnedQueue
 from rocketmq_sdk.consumer.group.queue_locks import REFUSED_PAUSE, RENEW_INTERVAL
 from rocketmq_sdk.consumer.pull.puller import PullContext, QueuePuller
 from rocketmq_sdk.errors import ClosedError, RocketMQError
@@ -60,42 +61,6 @@ class OrderlyQueues(Protocol):
         Returns False when a listener may still be running.
         """
         ...
-
-
-class OwnedQueue:
-    """One owned queue: its pull loop, and the scopes of its task.
-
-    `pulling` is the scope around the loop, `draining` the one around the wait for its
-    listeners.
-    """
-
-    __slots__ = ("draining", "ended", "lost", "moved", "puller", "pulling", "queue", "reset_to")
-
-    def __init__(self, queue: MessageQueue, puller: QueuePuller) -> None:
-        self.queue = queue
-        self.puller = puller
-        self.pulling = trio.CancelScope()
-        self.draining = trio.CancelScope()
-        self.ended = trio.Event()
-        self.reset_to: int | None = None
-        self.lost = False
-        """The broker's lock is not ours any more, so neither is the offset."""
-        self.moved = False
-        """Another member may own the queue, so its offset is that member's."""
-
-    @property
-    def process_queue(self) -> ProcessQueue:
-        """What is cached of the queue, and determines its offset."""
-        return self.puller.process_queue
-
-    @property
-    def process_queues(self) -> tuple[ProcessQueue, ...]:
-        """All process queues of the queue, the current one last.
-
-        Before it are those from before a correction of the offset that listeners still
-        work on.
-        """
-        return (*self.puller.former, self.puller.process_queue)
 
 
 class Rebalancer:
@@ -184,7 +149,9 @@ class Rebalancer:
         It was away, and may have given the queues to them meanwhile.
         """
         for queue, owned in self.owned.items() if self._context.commits else ():
-            owned.puller.doubtful |= queue.broker_name == broker_name
+            if queue.broker_name == broker_name:
+                owned.puller.doubtful = True
+                owned.forget_committed()
 
     async def _settle_doubts(self, topic: str) -> bool:
         """Give up doubtful queues in which others have come further, to be taken there.
@@ -218,19 +185,20 @@ class Rebalancer:
     async def commit_all(self) -> None:
         """Commit the contiguous prefix of each owned queue, to all brokers at once.
 
-        Waits for no answer, and at most `COMMIT_BOUND` seconds for a connection.
+        One that has not moved is committed again after a while. Waits for no answer,
+        and at most `COMMIT_BOUND` seconds for a connection.
         """
         owned = by_broker(self.owned.values(), lambda each: each.queue.broker_name)
         await for_each_broker(owned, self._commit_to, bound=COMMIT_BOUND)
 
     async def _commit_to(self, _broker_name: str, some: list[OwnedQueue]) -> None:
         for owned in some:
-            if owned.puller.doubtful or not self._may_commit(owned):
+            offset = owned.process_queue.commit_offset
+            if owned.may_wait(offset) or owned.puller.doubtful or not self._may_commit(owned):
                 continue
-            if not await self._context.offsets.commit(
-                owned.queue, owned.process_queue.commit_offset, confirmed=False
-            ):
+            if not await self._context.offsets.commit(owned.queue, offset, confirmed=False):
                 return  # the broker cannot be reached
+            owned.note_committed(offset)
 
     async def close(self, grace: float) -> None:
         """Give up all queues; returns when each is committed.

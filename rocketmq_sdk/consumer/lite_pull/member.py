@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.config import LitePullConfig
     from rocketmq_sdk.consumer.constructor_arguments import Expression
-    from rocketmq_sdk.consumer.group.rebalance import OwnedQueue
+    from rocketmq_sdk.consumer.group.owned_queue import OwnedQueue
     from rocketmq_sdk.consumer.health import ConsumerHealth
     from rocketmq_sdk.protocol.bodies.connections import ConsumerRunningInfo
 

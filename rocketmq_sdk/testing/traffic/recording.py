@@ -150,9 +150,13 @@ class Recording:
         self._seen: deque[Seen] = deque(maxlen=kept)
         self.counts: Counter[str] = Counter()
         """How many requests of each name came."""
+        self.on_add: Callable[[Seen], None] | None = None
+        """If set: is told of each request when it comes."""
 
     def add(self, seen: Seen) -> None:
         """Remember one."""
+        if self.on_add is not None:
+            self.on_add(seen)
         self._seen.append(seen)
         self.counts[seen.name] += 1
 
