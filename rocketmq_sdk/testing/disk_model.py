@@ -104,7 +104,8 @@ class Inode:
 class DirectoryChange:
     """One change of a directory that is not durable yet.
 
-    A change of a name has an inode; one that adds a directory has none.
+    A change of a name has an inode; one that adds a directory has none, and renames it
+    when it removes another name as well.
     """
 
     __slots__ = ("added", "directory", "inode", "is_directory", "number", "removed")
@@ -127,6 +128,9 @@ class DirectoryChange:
 
     def apply(self, names: dict[str, Inode], directories: set[str]) -> None:
         """Apply the change to names and directories."""
+        if self.is_directory and self.removed:
+            self._move(names, directories)
+            return
         if self.removed in directories:
             below = self.removed + "/"
             directories.difference_update(
@@ -140,6 +144,26 @@ class DirectoryChange:
             names[self.added] = self.inode
         elif self.added:
             directories.add(self.added)
+
+    def _move(self, names: dict[str, Inode], directories: set[str]) -> None:
+        if self.removed not in directories:
+            return
+        for path in [path for path in directories if self.moved(path) != path]:
+            directories.remove(path)
+            directories.add(self.moved(path))
+        for path in [path for path in names if self.moved(path) != path]:
+            names[self.moved(path)] = names.pop(path)
+
+    def moved(self, path: str) -> str:
+        """What a path is called after this directory was renamed."""
+        old = self.removed
+        return self.added + path[len(old) :] if f"{path}/".startswith(f"{old}/") else path
+
+    def follow(self, move: DirectoryChange) -> None:
+        """Be a change in the directory that `move` renamed."""
+        self.directory = move.moved(self.directory)
+        self.added = move.moved(self.added)
+        self.removed = move.moved(self.removed)
 
 
 def parent_of(path: str) -> str:

@@ -171,6 +171,10 @@ class FaultyFile:
         self._removed = True
         self._files.remove(self.path)
 
+    def leave(self) -> None:
+        """Do nothing in later syncs."""
+        self._removed = True
+
     def close(self) -> None:
         """Does nothing."""
 
@@ -385,8 +389,15 @@ class FaultyFileSystem(FaultyDevice):
         file.sync()
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file, also over another one. Raises `StoreError` without it."""
+        """Rename a file, also over another one, or a directory.
+
+        Raises `StoreError` without it.
+        """
         inode = self.names.get(old)
+        if old in self._directories:
+            self.meet(Operation.RENAME, old)
+            self._change(new, added=new, removed=old)
+            return
         if inode is None:
             raise StoreError(f"{old} is missing in {self.description}")
         self.meet(Operation.RENAME, old)
@@ -436,7 +447,11 @@ class FaultyFileSystem(FaultyDevice):
                 continue
             change.apply(self._durable_names, self._durable_directories)
             self._changes.remove(change)
-            if change.removed:
+            if change.removed and change.is_directory:
+                for older in self._changes:
+                    if older.number < change.number:
+                        older.follow(change)
+            elif change.removed:
                 self._forget_below(change)
         if last:
             self.die(directory)

@@ -144,6 +144,7 @@ class MessageStore(ReadableStore, RunsOnce):
                     nursery.start_soon(self._flusher.write_again)
                     nursery.start_soon(self._queue_flusher.run)
                     nursery.start_soon(self.retention.run)
+                    nursery.start_soon(self._table.removed.run)
                     nursery.start_soon(self.keep_reserve)
                     if self._index.enabled:
                         nursery.start_soon(self._index_builder.serve)

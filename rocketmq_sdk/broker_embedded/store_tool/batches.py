@@ -6,6 +6,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BATCH_DIRECTORY
+from rocketmq_sdk.broker_embedded.store.queues.removed_queues import topic_directories
 from rocketmq_sdk.broker_embedded.store_tool.report import (
     StoreReader,
     StoreReport,
@@ -79,7 +80,7 @@ class BatchWalk:
         reader, report = self._reader, self._report
         queues = {
             (topic, int(name)): f"{BATCH_DIRECTORY}/{topic}/{name}"
-            for topic in reader.directory_names(BATCH_DIRECTORY)
+            for topic in topic_directories(reader.directory_names(BATCH_DIRECTORY))
             for name in reader.directory_names(f"{BATCH_DIRECTORY}/{topic}")
             if name.isascii() and name.isdecimal()
         }

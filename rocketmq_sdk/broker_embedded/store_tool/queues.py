@@ -9,6 +9,7 @@ from rocketmq_sdk.broker_embedded.store.config import QUEUE_UNIT_SIZE
 from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BATCH_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import DIRECTORY
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import MULTI_DISPATCH_PREFIX
+from rocketmq_sdk.broker_embedded.store.queues.removed_queues import topic_directories
 from rocketmq_sdk.broker_embedded.store.queues.unit_chain import PRE_BLANK_SIZE
 from rocketmq_sdk.broker_embedded.store_tool.log import LogRecordReader, QueueUnits
 from rocketmq_sdk.broker_embedded.store_tool.report import (
@@ -46,9 +47,9 @@ class QueueWalk:
     def run(self) -> None:
         """Run the pass."""
         reader, report = self._reader, self._report
-        batch_topics = set(reader.directory_names(BATCH_DIRECTORY))
+        batch_topics = set(topic_directories(reader.directory_names(BATCH_DIRECTORY)))
         queues: dict[tuple[str, int], str] = {}
-        for topic in reader.directory_names(DIRECTORY):
+        for topic in topic_directories(reader.directory_names(DIRECTORY)):
             for name in reader.directory_names(f"{DIRECTORY}/{topic}"):
                 if name.isascii() and name.isdecimal():
                     queues[topic, int(name)] = f"{DIRECTORY}/{topic}/{name}"
@@ -87,7 +88,7 @@ class QueueWalk:
         reader = self._reader
         parents = [
             f"{EXTENSION_DIRECTORY}/{topic}"
-            for topic in reader.directory_names(EXTENSION_DIRECTORY)
+            for topic in topic_directories(reader.directory_names(EXTENSION_DIRECTORY))
         ]
         paths = [
             f"{parent}/{name}" for parent in parents for name in reader.directory_names(parent)

@@ -19,6 +19,7 @@ from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import (
     BATCH_DIRECTORY,
     batch_topics,
 )
+from rocketmq_sdk.broker_embedded.store.queues.removed_queues import topic_directories
 from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import PATH as CLEAN_STOP_PATH
 from rocketmq_sdk.broker_embedded.store_tool.batches import BatchWalk, batch_unit_of
 from rocketmq_sdk.broker_embedded.store_tool.config import check_config
@@ -124,7 +125,7 @@ def verify(
     report.log_file_size = usual_size([size for _name, size in reader.file_sizes(LOG_DIRECTORY)])
     chain = chain_of(reader, LOG_DIRECTORY, report.log_file_size, report)
     known_batches = batch_topics(lambda path: reader.read(path, 0, _WHOLE_FILE)) | set(
-        reader.directory_names(BATCH_DIRECTORY)
+        topic_directories(reader.directory_names(BATCH_DIRECTORY))
     )
     walk = LogWalk(reader, report, chain, _deleted_topics(reader), known_batches, on_record)
     walk.run(advance)

@@ -247,6 +247,13 @@ class FileChain:
             self._remove(self.files.pop())
         self._starts.clear()
 
+    def leave_all(self) -> None:
+        """Have no files any more; they stay where they are."""
+        for file in self.files:
+            file.file.leave()
+        self.files = []
+        self._starts = []
+
     def _remove(self, file: ChainedFile) -> None:
         file.file.remove()
         self._changes += 1

@@ -82,6 +82,13 @@ class StoreFile(Protocol):
         """Remove the file from its directory; later syncs of it do nothing."""
         ...
 
+    def leave(self) -> None:
+        """Release the file for good: its name is going to be another file's.
+
+        Later syncs of it do nothing.
+        """
+        ...
+
     def close(self) -> None:
         """Release what the file holds open; later calls open it again."""
         ...
@@ -194,7 +201,7 @@ class FileSystem(Protocol):
         ...
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file, replacing what has the new name."""
+        """Rename a file or a directory; replaces a file that has the new name."""
         ...
 
     def remove(self, path: str) -> None:

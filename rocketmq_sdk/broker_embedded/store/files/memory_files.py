@@ -154,6 +154,9 @@ class MemoryFile:
         """Remove the file from the file system."""
         self._files.remove(self.path)
 
+    def leave(self) -> None:
+        """Does nothing: the bytes belong to the file system."""
+
     def close(self) -> None:
         """Does nothing: the bytes belong to the file system."""
 
@@ -288,13 +291,16 @@ class MemoryFileSystem:
         file.pwrite(data, 0)
 
     def rename(self, old: str, new: str) -> None:
-        """Rename a file."""
-        file = self._files.pop(old, None)
-        if file is None:
+        """Rename a file or a directory."""
+        below = old + "/"
+        names = [name for name in self._files if name == old or name.startswith(below)]
+        if not names:
             raise StoreError(f"{old} is missing in {self.description}")
-        self.remove(new)
-        file.path = new
-        self._files[new] = file
+        for name in names:
+            place = new + name[len(old) :]
+            self.remove(place)
+            file = self._files[place] = self._files.pop(name)
+            file.path = place
 
     def remove(self, path: str) -> None:
         """Remove a file."""

@@ -287,9 +287,13 @@ class OsFile:
 
     def remove(self) -> None:
         """Unlink the file."""
+        self.leave()
+        self._files.remove(self.path)
+
+    def leave(self) -> None:
+        """Release the descriptor for good."""
         self.removed = True
         self.close()
-        self._files.remove(self.path)
 
     def close(self) -> None:
         """Release the descriptor."""
@@ -519,7 +523,7 @@ class OsFileSystem:
             raise translate(error, path, "write") from error
 
     def rename(self, old: str, new: str) -> None:
-        """Rename atomically, replacing what has the new name."""
+        """Rename a file or directory atomically; replaces a file of the new name."""
         try:
             Path(self.full_path(old)).replace(self.full_path(new))
         except OSError as error:

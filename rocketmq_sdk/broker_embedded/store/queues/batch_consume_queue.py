@@ -230,6 +230,11 @@ class BatchConsumeQueue(UnitChain):
         super().clear()
         self._set_bounds()
 
+    def leave_files(self) -> None:
+        """Have no units and no files any more; the files stay where they are."""
+        super().leave_files()
+        self._set_bounds()
+
 
 def batch_topics(read: Callable[[str], bytes | None]) -> set[str]:
     """The topics with `queue.type=BatchCQ`, from the file of the topics.

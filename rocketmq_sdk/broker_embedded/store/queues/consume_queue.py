@@ -162,6 +162,12 @@ class ConsumeQueue(UnitChain):
         if self.ext is not None:
             self.ext.clear()
 
+    def leave_files(self) -> None:
+        """Have no units and no files any more; the files stay where they are."""
+        super().leave_files()
+        if self.ext is not None:
+            self.ext.leave_files()
+
     def close(self) -> None:
         """Close all descriptors."""
         super().close()

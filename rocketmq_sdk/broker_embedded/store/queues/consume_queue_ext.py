@@ -174,6 +174,11 @@ class ConsumeQueueExt:
         """Drop everything."""
         self.settle_end(None)
 
+    def leave_files(self) -> None:
+        """Have no records and no files any more; the files stay where they are."""
+        self._files.leave_all()
+        self.end = self._synced = 0
+
     def close(self) -> None:
         """Close all descriptors."""
         self._files.close()

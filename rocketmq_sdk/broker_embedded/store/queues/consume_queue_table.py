@@ -12,6 +12,10 @@ from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import (
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import DIRECTORY, ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_ext import DIRECTORY as EXT_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_ext import ConsumeQueueExt
+from rocketmq_sdk.broker_embedded.store.queues.removed_queues import (
+    RemovedQueues,
+    topic_directories,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -47,6 +51,7 @@ class ConsumeQueueTable:
         "in_doubt",
         "is_batch_topic",
         "queues",
+        "removed",
         "unsynced",
     )
 
@@ -58,6 +63,8 @@ class ConsumeQueueTable:
         self._ext_enabled = config.enable_consume_queue_ext
         self._batch_file_size = config.mapper_file_size_batch_consume_queue
         self.queues: dict[str, dict[int, Queue]] = {}
+        self.removed = RemovedQueues(files)
+        """The directories of deleted topics."""
         self.dirty: list[Queue] = []
         """Queues with units that the file system does not have."""
         self.unsynced: dict[Queue, None] = {}
@@ -77,11 +84,13 @@ class ConsumeQueueTable:
 
         Raises `StoreCorruptError`.
         """
-        self.batch_topics.update(self._files.directory_names(BATCH_DIRECTORY))
+        for parent in (BATCH_DIRECTORY, DIRECTORY, EXT_DIRECTORY):
+            self.removed.find(parent)
+        self.batch_topics.update(topic_directories(self._files.directory_names(BATCH_DIRECTORY)))
         self._has_ext_directory = self._files.exists(EXT_DIRECTORY)
         self.in_doubt = mend
         for directory in (BATCH_DIRECTORY, DIRECTORY):
-            for topic in self._files.directory_names(directory):
+            for topic in topic_directories(self._files.directory_names(directory)):
                 if (topic in self.batch_topics) is not (directory == BATCH_DIRECTORY):
                     continue
                 for name in self._files.directory_names(f"{directory}/{topic}"):
@@ -211,16 +220,11 @@ class ConsumeQueueTable:
         if queues is None:
             return False
         for queue in queues.values():
-            queue.removed = True
-            queue.clear()
+            queue.leave_files()
             self.unsynced.pop(queue, None)
-        directory = BATCH_DIRECTORY if topic in self.batch_topics else DIRECTORY
+        self.removed.put_away(BATCH_DIRECTORY if topic in self.batch_topics else DIRECTORY, topic)
         self.batch_topics.discard(topic)
-        self._files.remove_tree(f"{directory}/{topic}")
-        self._files.sync_directory(directory)
-        if self._files.exists(f"{EXT_DIRECTORY}/{topic}"):
-            self._files.remove_tree(f"{EXT_DIRECTORY}/{topic}")
-            self._files.sync_directory(EXT_DIRECTORY)
+        self.removed.put_away(EXT_DIRECTORY, topic)
         return True
 
     def clear(self) -> None:

@@ -474,6 +474,13 @@ class UnitChain:
         self._reset(0)
         self.first = self.max_physical = 0
 
+    def leave_files(self) -> None:
+        """Have no units and no files any more; the files stay where they are."""
+        self.removed = True
+        self._files.leave_all()
+        self._reset(0)
+        self.first = self.max_physical = 0
+
     def close(self) -> None:
         """Close all descriptors."""
         self._files.close()

@@ -19,6 +19,7 @@ from rocketmq_sdk.broker_embedded.store.index.service import DIRECTORY as INDEX_
 from rocketmq_sdk.broker_embedded.store.log.commit_log import DIRECTORY as LOG_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BATCH_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import DIRECTORY as QUEUE_DIRECTORY
+from rocketmq_sdk.broker_embedded.store.queues.removed_queues import topic_directories
 from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import PATH as CLEAN_STOP_PATH
 from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import read_note
 from rocketmq_sdk.errors import StoreCorruptError
@@ -74,7 +75,7 @@ def _left(files: FileSystem) -> str | None:
     if any(size for _name, size in files.file_sizes(INDEX_DIRECTORY)):
         return INDEX_DIRECTORY
     for parent in (QUEUE_DIRECTORY, BATCH_DIRECTORY):
-        for topic in files.directory_names(parent):
+        for topic in topic_directories(files.directory_names(parent)):
             for queue in files.directory_names(f"{parent}/{topic}"):
                 directory = f"{parent}/{topic}/{queue}"
                 if any(size for _name, size in files.file_sizes(directory)):
