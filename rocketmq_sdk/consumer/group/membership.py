@@ -344,6 +344,7 @@ class QueueMembership(Membership):
         nursery.start_soon(self._balance, nursery)
         if self._commit_interval is not None:
             self._client.jobs.add(nursery, self._commit, self._commit_interval)
+            self._rebalancer.standstill.expect(self._commit_interval)
         with trio.move_on_after(FIRST_ROUND):
             await self._rebalancer.first_round.wait()
 
@@ -367,6 +368,7 @@ class QueueMembership(Membership):
         """A periodic job: commit what is consumed."""
         assert self._commit_interval is not None
         await self._rebalancer.commit_all()
+        self._rebalancer.standstill.expect(self._commit_interval)
         return self._commit_interval
 
     def _subscription_changed(self, topic: str) -> None:
@@ -381,7 +383,7 @@ class QueueMembership(Membership):
 
     def on_ids_changed(self) -> None:
         """Members have come or gone: rebalance now."""
-        self._rebalancer.wake()
+        self._rebalancer.members_changed()
 
     def on_route_changed(self, topic: str) -> None:
         """A topic has other queues: rebalance now."""

@@ -60,7 +60,6 @@ class OrderlyQueues(Protocol):
 
         Returns False when a listener may still be running.
         """
-        ...
 
 
 class Rebalancer:
@@ -80,6 +79,7 @@ class Rebalancer:
         self.last_round: float | None = None
         self.first_round = trio.Event()
         self._context = context
+        self.standstill = context.standstill
         self._subscriptions = subscriptions
         self._start_offsets = start_offsets
         self._grace = context.config.revoke_grace
@@ -153,12 +153,29 @@ class Rebalancer:
                 owned.puller.doubtful = True
                 owned.forget_committed()
 
+    def doubt_all(self) -> None:
+        """Doubt all queues, and run a round at once."""
+        for broker_name in {queue.broker_name for queue in self.owned}:
+            self.doubt(broker_name)
+        self.wake()
+
+    def members_changed(self) -> None:
+        """Run a round at once; until it knows what is still owned, commit nothing."""
+        for owned in self.owned.values() if self._context.commits else ():
+            owned.puller.changed_in = self._begun
+        self.wake()
+
     async def _settle_doubts(self, topic: str) -> bool:
         """Give up doubtful queues in which others have come further, to be taken there.
 
-        Returns False when that is not known of all.
+        Call it when the queues that have moved are given up. Returns False when that is
+        not known of all.
         """
         complete = True
+        for queue, owned in self.owned.items():
+            changed_in = owned.puller.changed_in
+            if queue.topic == topic and changed_in is not None and changed_in < self._begun:
+                owned.puller.changed_in = None
 
         async def look(_broker_name: str, some: list[OwnedQueue]) -> None:
             nonlocal complete
@@ -186,15 +203,26 @@ class Rebalancer:
         """Commit the contiguous prefix of each owned queue, to all brokers at once.
 
         One that has not moved is committed again after a while. Waits for no answer,
-        and at most `COMMIT_BOUND` seconds for a connection.
+        and at most `COMMIT_BOUND` seconds for a connection. A member that has stood
+        still commits nothing: it looks first what is still its own.
         """
+        standstill = self.standstill
+        if standstill.happened:
+            logger.warning(
+                "group %s: this program has stood still for at least %.0f s; nothing is committed "
+                "until it is known what became of its queues",
+                self._context.group,
+                standstill.lateness,
+                extra=about(group=self._context.group),
+            )
+            self.doubt_all()
         owned = by_broker(self.owned.values(), lambda each: each.queue.broker_name)
         await for_each_broker(owned, self._commit_to, bound=COMMIT_BOUND)
 
     async def _commit_to(self, _broker_name: str, some: list[OwnedQueue]) -> None:
         for owned in some:
             offset = owned.process_queue.commit_offset
-            if owned.may_wait(offset) or owned.puller.doubtful or not self._may_commit(owned):
+            if owned.may_wait(offset) or owned.puller.unsure or not self._may_commit(owned):
                 continue
             if not await self._context.offsets.commit(owned.queue, offset, confirmed=False):
                 return  # the broker cannot be reached
@@ -554,7 +582,7 @@ class Rebalancer:
         if final is None:
             if owned.moved or not self._context.commits:
                 return
-            if owned.puller.doubtful:
+            if owned.puller.unsure:
                 await self._hand_over(owned)
                 return
             final = owned.process_queue.commit_offset

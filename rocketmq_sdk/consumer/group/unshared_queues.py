@@ -28,6 +28,10 @@ class UnsharedQueues(Rebalancer):
     def doubt(self, broker_name: str) -> None:
         """Nobody else may have come further."""
 
+    def members_changed(self) -> None:
+        """Others have nothing to do with these queues."""
+        self.wake()
+
 
 class AllQueues(UnsharedQueues):
     """Owns every readable queue of the subscribed topics."""

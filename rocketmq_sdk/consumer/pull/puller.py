@@ -16,10 +16,12 @@ import trio
 
 from rocketmq_sdk.backoff import Backoff
 from rocketmq_sdk.client.api.pull import UndecodableError, pull_message
+from rocketmq_sdk.clock import elapsed
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.consumer.hooks import filtered
 from rocketmq_sdk.consumer.offsets.store import OffsetStore
 from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
+from rocketmq_sdk.consumer.pull.standstill import Standstill
 from rocketmq_sdk.errors import (
     BrokerError,
     GroupNotFoundError,
@@ -95,6 +97,8 @@ class PullContext:
 
     Otherwise only the user commits.
     """
+    standstill: Standstill = attrs.field(factory=Standstill)
+    """Tells of a program that has not run for a while."""
 
 
 def reading_address(client: Client, queue: MessageQueue, broker_id: int) -> FoundBroker:
@@ -135,7 +139,11 @@ class QueuePuller:
         self.max_offset: int | None = None
         self.last_pull: float | None = None
         self.doubtful = False
-        """Another member may have been further; a pull commits nothing then."""
+        """Another member may have been further."""
+        self.changed_in: int | None = None
+        """The round during which, or after which, members have come or gone, if no
+        later one has seen that the queue is still owned.
+        """
         self._undecodable: int | None = None
         self._undecoded = 0
         self._single = 0
@@ -161,6 +169,11 @@ class QueuePuller:
             bname=queue.broker_name,
         )
         self._set_subscription(subscription)
+
+    @property
+    def unsure(self) -> bool:
+        """Whether another member may own the queue by now: then we commit nothing."""
+        return self.doubtful or self.changed_in is not None or self._context.standstill.happened
 
     def _set_subscription(self, subscription: SubscriptionData) -> None:
         self._tags = subscription.tags_set if subscription.is_tag_type else frozenset[str]()
@@ -254,7 +267,10 @@ class QueuePuller:
         # A slave keeps no offsets of its own.
         header.sys_flag = (
             self._flags | PullSysFlag.COMMIT_OFFSET
-            if commit_offset > 0 and not found.is_slave and not self.doubtful
+            if commit_offset > 0
+            and not found.is_slave
+            and not self.unsure
+            and process_queue.locked_until > elapsed()
             else self._flags
         )
         return await pull_message(
@@ -317,7 +333,7 @@ class QueuePuller:
             await old.wait_drained()  # in order nothing may run beside it
         again = offset == old.next_offset
         self.process_queue = self._replaced(offset)
-        if self._context.commits:
+        if self._context.commits and not self.unsure:
             await self._context.offsets.commit(self._queue, offset, confirmed=True)
         if again:
             await trio.sleep(self._context.config.pull_time_delay_when_exception)
