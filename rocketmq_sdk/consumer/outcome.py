@@ -29,7 +29,9 @@ class ConsumeOrderlyStatus(Enum):
     COMMIT: this call's messages are done, with all those of the queue since the last
     commit. ROLLBACK: all of them come again, after the queue was suspended. Returning
     None leaves open what becomes of them. (As in Apache's client, where None is
-    SUCCESS.)
+    SUCCESS.) What went to the dead letter topic since the last commit is done: neither
+    concerns it. (In Apache's client it would come again after a rollback, and become a
+    second dead letter.)
     """
 
     COMMIT = "COMMIT"

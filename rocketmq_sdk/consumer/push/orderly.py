@@ -249,7 +249,8 @@ class OrderlyService(ListenerService):
                 rejected or failure(message.reconsume_times, self._most_retries()) is State.DLQ
             )
             if given_up and not kept and await self._give_back(message, DEAD_LETTER):
-                self._done(process_queue, message)
+                # Not open until a commit: a rollback must not make two dead letters.
+                process_queue.finish(message)
                 continue
             message.reconsume_times += 1
             kept.append(message)

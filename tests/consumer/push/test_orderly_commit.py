@@ -128,7 +128,7 @@ async def test_a_failure_keeps_what_is_open(autojump_clock: MockClock) -> None:
         assert committed(broker, "billing", "orders", 1) == [3]
 
 
-async def test_what_is_given_up_is_open_until_the_commit(autojump_clock: MockClock) -> None:
+async def test_what_is_given_up_waits_for_older_ones_only(autojump_clock: MockClock) -> None:
     listener = Deciding(b=[RejectMessage()], c=[None, COMMIT])
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
@@ -138,6 +138,60 @@ async def test_what_is_given_up_is_open_until_the_commit(autojump_clock: MockClo
             await trio.sleep(6)
             assert committed(broker, "billing", "orders", 1) == [0]
             assert broker.store.max_offset(dead_letter_topic("billing"), 0) == 1
+
+
+@pytest.mark.parametrize("how", ["rejected", "failed too often"])
+async def test_a_rollback_does_not_bring_a_dead_letter_again(
+    autojump_clock: MockClock, how: str
+) -> None:
+    refuse = RejectMessage() if how == "rejected" else ValueError("as the test wants it")
+    listener = Deciding(b=[refuse], c=[ROLLBACK, None], d=[COMMIT])
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", "a", "b", "c", "d", queue=0)
+        async with deciding(broker, listener, max_reconsume_times=0):
+            await until(lambda: listener.bodies == "abcacd")
+            await trio.sleep(6)
+            assert committed(broker, "billing", "orders", 1) == [4]
+        assert listener.bodies == "abcacd"
+        assert broker.store.max_offset(dead_letter_topic("billing"), 0) == 1
+
+
+async def test_a_dead_letter_with_nothing_open_before_it_is_passed_at_once(
+    autojump_clock: MockClock,
+) -> None:
+    listener = Deciding(a=[RejectMessage()], b=[ROLLBACK, None])
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", "a", "b", queue=0)
+        async with deciding(broker, listener):
+            await until(lambda: listener.bodies == "abb")
+            await trio.sleep(6)
+            assert committed(broker, "billing", "orders", 1) == [1]
+        async with deciding(broker, listener):  # the next owner begins behind it
+            await until(lambda: listener.bodies == "abbb")
+        assert broker.store.max_offset(dead_letter_topic("billing"), 0) == 1
+
+
+async def test_a_part_of_a_batch_is_rejected_and_the_rest_rolled_back(
+    autojump_clock: MockClock,
+) -> None:
+    seen: list[list[bytes]] = []
+
+    async def listener(messages: list[ReceivedMessage]) -> ConsumeOrderlyStatus | None:
+        seen.append([message.body for message in messages])
+        if len(seen) == 1:
+            raise RejectMessage(messages=messages[1:2])
+        return ROLLBACK if len(seen) == 2 else COMMIT
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", "a", "b", "c", "d", "e", queue=0)
+        async with deciding(broker, listener, batch=3):
+            await until(lambda: len(seen) == 4)
+            await trio.sleep(6)
+            assert committed(broker, "billing", "orders", 1) == [5]
+    assert seen == [[b"a", b"b", b"c"], [b"d", b"e"], [b"a", b"c", b"d"], [b"e"]]
 
 
 async def test_batches_and_plain_functions_decide_too(autojump_clock: MockClock) -> None:
