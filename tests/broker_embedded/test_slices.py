@@ -96,8 +96,9 @@ async def test_a_pop_of_very_many_queues(code: RequestCode, autojump_clock: Mock
         assert turns > queues // SLICE
 
 
+@pytest.mark.parametrize("code", [RequestCode.POP_MESSAGE, RequestCode.NOTIFICATION])
 async def test_what_comes_while_a_pop_looks_at_very_many_queues_is_not_lost(
-    autojump_clock: MockClock,
+    code: RequestCode, autojump_clock: MockClock
 ) -> None:
     queues = 20_000
     async with open_broker() as (broker, peer), trio.open_nursery() as nursery:
@@ -110,17 +111,19 @@ async def test_what_comes_while_a_pop_looks_at_very_many_queues_is_not_lost(
 
         @nursery.start_soon
         async def pop() -> None:
-            answers.append(await peer.ask(Command(RequestCode.POP_MESSAGE, ext_fields=fields)))
+            answers.append(await peer.ask(Command(code, ext_fields=fields)))
 
         for _ in range(30):
             await trio.lowlevel.checkpoint()
         assert not answers
-        await peer.send("wide", b"in the first queue", queue_id=queues - 1)
+        first = queues - 1 if code == RequestCode.POP_MESSAGE else 0
+        await peer.send("wide", b"in the first queue", queue_id=first)
         began = trio.current_time()
         while not answers:
             await trio.sleep(0.1)
             assert trio.current_time() - began < 5
         assert answers[0].code == ResponseCode.SUCCESS
+        assert answers[0].ext_fields.get("hasMsg", "true") == "true"
 
 
 def large_heartbeat(groups: int, **more: object) -> Command:

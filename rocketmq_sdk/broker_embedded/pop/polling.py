@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Channel
 
 ANY_QUEUE = -1
+LOOK_AGAIN = 1.0
+"""Seconds until a request looks again when something came while it looked."""
 _TOTAL = 1 << 31
 
 

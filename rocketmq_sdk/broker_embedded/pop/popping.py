@@ -32,7 +32,7 @@ from rocketmq_sdk.broker_embedded.pop.plan import (
     queue_order,
     record_offsets,
 )
-from rocketmq_sdk.broker_embedded.pop.polling import ANY_QUEUE, HeldPop
+from rocketmq_sdk.broker_embedded.pop.polling import ANY_QUEUE, LOOK_AGAIN, HeldPop
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
 from rocketmq_sdk.broker_embedded.pop.state import policy_of
 from rocketmq_sdk.broker_embedded.pull.long_polling import LONGEST_HOLD_MS
@@ -71,7 +71,6 @@ logger = logging.getLogger(__name__)
 LATE_MS: Final = 500
 """How much later than its polling time a pop may arrive."""
 _LEAST_WAIT: Final = 0.05
-_LOOK_AGAIN: Final = 1.0
 _INIT_MAX: Final = 1
 _MOVED: Final = frozenset(
     {GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL}
@@ -313,9 +312,10 @@ class PopProcessor:
         for name in retries:
             topic = self._core.topics.get(name)
             if topic is not None:
-                for queue_id in queue_order(
-                    topic.read_queue_nums, draw, descending=policy.descending
-                ):
+                order = queue_order(topic.read_queue_nums, draw, descending=policy.descending)
+                for number, queue_id in enumerate(order, 1):
+                    if number % SLICE == 0:
+                        yield None
                     yield from self._take(pop, name, queue_id, None)
 
     def _take(
@@ -577,7 +577,7 @@ class PopProcessor:
             held.wake_at(clock.monotonic() + max(1, pop.answer.free_at - clock.now_ms()) / 1000)
         if pop.log_end not in (-1, self._store.max_physical_offset):
             # What came meanwhile may lie in a queue that was looked at before.
-            held.wake_at(min(held.deadline, clock.monotonic() + _LOOK_AGAIN))
+            held.wake_at(min(held.deadline, clock.monotonic() + LOOK_AGAIN))
         waiting.hold(held)
         return None
 
