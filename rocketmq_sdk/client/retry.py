@@ -67,7 +67,7 @@ class Next(Enum):
     """Try again if an attempt and time are left."""
 
 
-class Judgement(NamedTuple):
+class RetryJudgement(NamedTuple):
     """What follows from one outcome.
 
     `isolated` and `reachable` are what fault avoidance notes about the broker;
@@ -79,17 +79,17 @@ class Judgement(NamedTuple):
     reachable: bool = True
 
 
-_STORED: Final = Judgement(Next.DONE, isolated=False)
-_STORED_ELSEWHERE: Final = Judgement(Next.RETRY, isolated=False)
-_NO_WAY: Final = Judgement(Next.RETRY, isolated=False)
-_TRANSPORT: Final = Judgement(Next.RETRY, isolated=True)
-_TRANSPORT_SEEN: Final = Judgement(Next.RETRY, isolated=True, reachable=False)
-_REFUSED_FOR_NOW: Final = Judgement(Next.RETRY, isolated=True, reachable=False)
-_REFUSED: Final = Judgement(Next.DONE, isolated=True, reachable=False)
-_OTHER: Final = Judgement(Next.DONE)
+_STORED: Final = RetryJudgement(Next.DONE, isolated=False)
+_STORED_ELSEWHERE: Final = RetryJudgement(Next.RETRY, isolated=False)
+_NO_WAY: Final = RetryJudgement(Next.RETRY, isolated=False)
+_TRANSPORT: Final = RetryJudgement(Next.RETRY, isolated=True)
+_TRANSPORT_SEEN: Final = RetryJudgement(Next.RETRY, isolated=True, reachable=False)
+_REFUSED_FOR_NOW: Final = RetryJudgement(Next.RETRY, isolated=True, reachable=False)
+_REFUSED: Final = RetryJudgement(Next.DONE, isolated=True, reachable=False)
+_OTHER: Final = RetryJudgement(Next.DONE)
 
 
-def judge_status(status: SendStatus, *, retry_when_not_store_ok: bool) -> Judgement:
+def judge_status(status: SendStatus, *, retry_when_not_store_ok: bool) -> RetryJudgement:
     """The row of the table for a message that a broker has stored."""
     if status is SendStatus.SEND_OK or not retry_when_not_store_ok:
         return _STORED
@@ -101,7 +101,7 @@ def judge_error(
     *,
     retry_codes: frozenset[int] = DEFAULT_RETRY_CODES,
     detector: bool = False,
-) -> Judgement:
+) -> RetryJudgement:
     """The row of the table for an attempt that failed."""
     if isinstance(error, BrokerError):
         return _REFUSED_FOR_NOW if error.code in retry_codes else _REFUSED

@@ -82,6 +82,14 @@ class Lives(RuleBasedStateMachine):
     def block(self, seconds: float) -> None:
         self.steps.append(lambda world: world.block(seconds))
 
+    @rule(seconds=st.sampled_from([3.0, 40.0, 200.0]))
+    def sleep_machine(self, seconds: float) -> None:
+        self.steps.append(lambda world: world.sleep_machine(seconds))
+
+    @rule(group=st.sampled_from(["push", "lite"]), number=BROKER, queue_id=st.integers(0, 1))
+    def reset_offsets(self, group: str, number: int, queue_id: int) -> None:
+        self.steps.append(lambda world: world.reset_offsets(group, number, queue_id))
+
     @rule(kind=KIND, variant=st.booleans())
     def join(self, kind: str, variant: bool) -> None:
         self.steps.append(lambda world: world.join(kind, variant))

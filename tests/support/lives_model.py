@@ -18,10 +18,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
+import pytest
 import trio
 from trio.testing import MockClock
 
+from rocketmq_sdk import clock as clock_module
+from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.client.runtime import Client
+from rocketmq_sdk.consumer.group import rebalance
 from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
@@ -54,6 +58,8 @@ TIMEOUT: Final = 3.0
 LATE: Final = 0.5
 SETTLED: Final = 1800.0
 """Seconds that the last members have for everything that is left."""
+FOLLOWED: Final = 60.0
+"""Seconds after which a reset of offsets is done, also where a broker was away."""
 MOST_MEMBERS: Final = 3
 """Of one group."""
 
@@ -118,6 +124,7 @@ class Member:
         self.scope = trio.CancelScope()
         self.call = trio.CancelScope()
         """Around what its worker waits for at the moment."""
+        self.client: Client
         self.consumer: Any = None
         self._left = trio.Event()
         self.ended = trio.Event()
@@ -126,8 +133,8 @@ class Member:
         try:
             with self.scope:
                 async with (
-                    Client(self.switch) as client,
-                    self._open(client) as self.consumer,
+                    Client(self.switch) as self.client,
+                    self._open(self.client) as self.consumer,
                     trio.open_nursery() as nursery,
                 ):
                     if self.kind != "push":
@@ -253,10 +260,14 @@ class World:
         self._sending: set[trio.CancelScope] = set()
         self._pending = 0
         self._blocked = 0.0
+        self.slept = 0.0
+        """For how long the machine was suspended."""
         self._began: dict[tuple[int, Place], tuple[str, int]] = {}
         """Who has taken a queue last, by the host it comes from, and at what offset."""
         self._writer: dict[tuple[int, Place], str] = {}
         self._watched: dict[tuple[int, Place], int] = {}
+        self._reset: dict[str, float] = {}
+        """When an administrator has reset the offsets of a group last."""
         cluster.on_commit = self._committed
         cluster.on_read = self._read
 
@@ -296,7 +307,7 @@ class World:
     def _committed(self, broker: int, place: Place, host: str, before: int, now: int) -> None:
         self._check_passed(broker, place, now)
         where = f"{place} of broker {broker}"
-        if now < before:
+        if now < before and not self._may_go_back(place[0]):
             owner, began = self._began.get((broker, place), (host, 0))
             self.seen.check(
                 now >= began and host == owner and self._writer.get((broker, place)) != host,
@@ -304,6 +315,10 @@ class World:
                 f"{began}",
             )
         self._writer[broker, place] = host
+
+    def _may_go_back(self, group: str) -> bool:
+        """Whether members may still follow a reset of the group's offsets."""
+        return trio.current_time() < self._reset.get(group, -FOLLOWED) + FOLLOWED
 
     def _check_passed(self, broker: int, place: Place, committed: int) -> None:
         group, topic, queue_id = place
@@ -462,6 +477,21 @@ class World:
         self.clock.jump(seconds)
         await trio.lowlevel.checkpoint()
 
+    async def sleep_machine(self, seconds: float) -> None:
+        """The machine is suspended: the clock of the loop stands still meanwhile."""
+        self.slept += seconds
+        await trio.lowlevel.checkpoint()
+
+    async def reset_offsets(self, group: str, number: int, queue_id: int) -> None:
+        """An administrator has a group begin a queue again, while it works."""
+        queue = MessageQueue(TOPIC, self.cluster.brokers[number].name, queue_id)
+        self._reset[group] = trio.current_time()
+        with suppress(RocketMQError):
+            await Admin(client=self.producer.client).groups.reset_offsets(
+                group, TOPIC, queue=queue, offset=0, timeout=1.0
+            )
+        self._reset[group] = trio.current_time()
+
     async def set_hooks(self, failing: bool, refusing: bool) -> None:
         self.hooks.failing, self.hooks.refusing = failing, refusing
 
@@ -509,6 +539,7 @@ class World:
             self.seen.check(not missing[kind], f"lost for {kind}: {sorted(missing[kind])}")
         await trio.sleep(20)
         self._check_rest()
+        await self._check_calls()
         while self.members:
             await self.leave(0)
         self._check_ends(stored)
@@ -544,6 +575,24 @@ class World:
                 rest = statistics.in_flight, statistics.cached_messages
                 self.seen.check(rest == (0, 0), f"{member.kind} still holds {rest}")
 
+    async def _check_calls(self) -> None:
+        """Connections wait for nothing but the next messages."""
+        expected = {"the producer": 0}
+        clients = {"the producer": self.producer.client}
+        for member in self.members:
+            statistics = member.consumer.statistics()
+            waits = statistics.places + 1 if member.kind == "simple" else len(statistics.queues)
+            expected[member.kind], clients[member.kind] = waits, member.client
+        least: dict[str, int] = {}
+        for _ in range(20):  # a heartbeat or a commit may be under way
+            for name, client in clients.items():
+                channels = client.remoting.channels().values()
+                calls = sum(channel.statistics().in_flight for channel in channels)
+                least[name] = min(calls, least.get(name, calls))
+            await trio.sleep(0.3)
+        for name, calls in least.items():
+            self.seen.check(calls <= expected[name], f"{name} has {calls} calls in flight")
+
     def _uncommitted(self) -> list[str]:
         """What is not committed to its end; a killed member's locks expire first."""
         return [
@@ -570,9 +619,11 @@ def run_life(
     """
     clock = MockClock(autojump_threshold=0)
 
-    async def main() -> list[str]:
+    async def main(patches: pytest.MonkeyPatch) -> list[str]:
         async with open_two_brokers(TOPIC, QUEUES) as cluster, trio.open_nursery() as nursery:
             world = World(cluster, nursery, clock, ordered=ordered, producer=producer)
+            for module in (clock_module, rebalance):
+                patches.setattr(module, "suspended", lambda: world.slept)
             with trio.fail_after(24 * 3600):
                 async with world.opened():
                     for step in steps:
@@ -584,7 +635,7 @@ def run_life(
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        with seeded(seed):
-            return trio.run(main, clock=clock)
+        with seeded(seed), pytest.MonkeyPatch.context() as patches:
+            return trio.run(main, patches, clock=clock)
     finally:
         logging.disable(before)

@@ -27,8 +27,8 @@ from rocketmq_sdk.consumer.send_back import SEND_BACK_TIMEOUT
 from rocketmq_sdk.consumer.simple.receiver import (
     INIT_AT_BEGINNING,
     INIT_AT_END,
-    Place,
     Popped,
+    ReceivePlace,
     Receiver,
 )
 from rocketmq_sdk.consumer.simple.renewal import Renewals
@@ -216,7 +216,7 @@ class SimpleMember(Membership):
     ) -> Operation:
         return Operation(kind, self._group, topic, self._client.client_id, messages)
 
-    async def _sorted_out(self, place: Place, popped: Popped) -> list[PoppedMessage]:
+    async def _sorted_out(self, place: ReceivePlace, popped: Popped) -> list[PoppedMessage]:
         messages = popped.messages
         if popped.unwanted:
             await self._drop(place, popped.unwanted)
@@ -234,7 +234,7 @@ class SimpleMember(Membership):
             await self._bury(message)
         return [message for message in messages if message not in exhausted]
 
-    async def _drop(self, place: Place, handles: Sequence[ReceiptHandle]) -> None:
+    async def _drop(self, place: ReceivePlace, handles: Sequence[ReceiptHandle]) -> None:
         try:
             await batch_ack_messages(
                 self._client,

@@ -59,7 +59,7 @@ MAX_POP: Final = 32
 """The most messages that a broker returns for one pop."""
 
 
-class Place(NamedTuple):
+class ReceivePlace(NamedTuple):
     """One topic at one broker, where messages of a subscription can be popped."""
 
     topic: str
@@ -97,9 +97,9 @@ class Receiver:
         init_mode: int,
     ) -> None:
         self.last_pop: float | None = None
-        self.rests: dict[Place, int] = {}
+        self.rests: dict[ReceivePlace, int] = {}
         """How many more messages places had when they answered last."""
-        self.complaints: dict[Place, str] = {}
+        self.complaints: dict[ReceivePlace, str] = {}
         """What places answered last that could not be popped."""
         self._client = client
         self._group = group
@@ -108,9 +108,9 @@ class Receiver:
         self._fifo = fifo
         self._init_mode = init_mode
         self._turn = 0
-        self._attempts: dict[Place, list[str]] = {}
+        self._attempts: dict[ReceivePlace, list[str]] = {}
         self._changed = trio.Event()
-        self._hung: HungPlaces[Place, Popped] = HungPlaces(self._probe, self.wake)
+        self._hung: HungPlaces[ReceivePlace, Popped] = HungPlaces(self._probe, self.wake)
 
     def run_in(self, nursery: trio.Nursery) -> None:
         """Let pops that take long end in a nursery; call it before a receive."""
@@ -121,18 +121,18 @@ class Receiver:
         self._changed.set()
         self._changed = trio.Event()
 
-    def places(self) -> list[Place]:
+    def places(self) -> list[ReceivePlace]:
         """All places, in the same order for all receives."""
-        found: dict[Place, None] = {}
+        found: dict[ReceivePlace, None] = {}
         for topic in self._subscriptions:
             for broker_name in self._client.routes.readable_brokers(topic):
                 if self._client.broker_address(broker_name) is not None:
-                    found[Place(topic, broker_name)] = None
+                    found[ReceivePlace(topic, broker_name)] = None
         return list(found)
 
     async def receive(
         self, most: int, invisible_ms: int, deadline: float
-    ) -> tuple[Place, Popped] | None:
+    ) -> tuple[ReceivePlace, Popped] | None:
         """Messages of one place, or None when none arrive before the deadline.
 
         Raises the last error when no place could be asked.
@@ -169,7 +169,7 @@ class Receiver:
                 return None
 
     async def _wait_for_news(
-        self, places: list[Place], changed: trio.Event, deadline: float
+        self, places: list[ReceivePlace], changed: trio.Event, deadline: float
     ) -> None:
         """Return when some place may have messages, or at the deadline.
 
@@ -187,7 +187,7 @@ class Receiver:
         if len(errors) == len(places):
             raise errors[-1]
 
-    def _take_arrived(self) -> tuple[Place, Popped] | None:
+    def _take_arrived(self) -> tuple[ReceivePlace, Popped] | None:
         """What pops have brought that no receive waited for."""
         arrived = self._hung.arrived
         while arrived:
@@ -198,7 +198,7 @@ class Receiver:
                 return place, left
         return None
 
-    async def _probe(self, place: Place) -> None:
+    async def _probe(self, place: ReceivePlace) -> None:
         """Ask a place something that takes no messages."""
         header = NotificationRequestHeader(
             consumer_group=self._group,
@@ -210,7 +210,7 @@ class Receiver:
         )
         await notification(self._client, place.broker_name, header, ERROR_PAUSE)
 
-    def _in_turn(self) -> list[Place]:
+    def _in_turn(self) -> list[ReceivePlace]:
         places = self.places()
         if len(places) > 1:
             first = self._turn % len(places)
@@ -219,8 +219,8 @@ class Receiver:
         return places
 
     async def _ask_each(
-        self, places: list[Place], most: int, invisible_ms: int
-    ) -> tuple[Place, Popped] | None:
+        self, places: list[ReceivePlace], most: int, invisible_ms: int
+    ) -> tuple[ReceivePlace, Popped] | None:
         failures: list[RocketMQError] = []
         for place in places:
             if (
@@ -248,7 +248,7 @@ class Receiver:
             raise failures[-1]
         return None
 
-    async def _pop(self, place: Place, most: int, invisible_ms: int, wait: float) -> Popped:
+    async def _pop(self, place: ReceivePlace, most: int, invisible_ms: int, wait: float) -> Popped:
         subscription = self._subscriptions[place.topic]
         header = PopMessageRequestHeader(
             consumer_group=self._group,
@@ -305,7 +305,7 @@ class Receiver:
         )
 
     def _undecodable(
-        self, place: Place, found: Sequence[Undecodable], expires_at: float
+        self, place: ReceivePlace, found: Sequence[Undecodable], expires_at: float
     ) -> list[PoppedMessage]:
         messages = []
         for message, handle, reason in found:
@@ -326,7 +326,7 @@ class Receiver:
             )
         return messages
 
-    def _take_attempt(self, place: Place) -> str | None:
+    def _take_attempt(self, place: ReceivePlace) -> str | None:
         """The attempt id of an ordered pop.
 
         It is that of an earlier pop that got no messages, so that a lost answer does
@@ -338,11 +338,11 @@ class Receiver:
         open_attempts = self._attempts.get(place)
         return open_attempts.pop() if open_attempts else self._client.ids.next_id()
 
-    async def _wait(self, places: list[Place], changed: trio.Event, deadline: float) -> None:
+    async def _wait(self, places: list[ReceivePlace], changed: trio.Event, deadline: float) -> None:
         """Return when some place may have messages, or the places have changed."""
         async with trio.open_nursery() as nursery:
 
-            async def ask(place: Place) -> None:
+            async def ask(place: ReceivePlace) -> None:
                 await self._wait_at(place, deadline)
                 nursery.cancel_scope.cancel()
 
@@ -351,7 +351,7 @@ class Receiver:
             await changed.wait()
             nursery.cancel_scope.cancel()
 
-    async def _wait_at(self, place: Place, deadline: float) -> None:
+    async def _wait_at(self, place: ReceivePlace, deadline: float) -> None:
         while True:
             remaining = min(max(deadline - trio.current_time(), 0.0), LONGEST_POLL)
             header = NotificationRequestHeader(
