@@ -165,6 +165,12 @@ class ServiceNotAvailableError(BrokerError):
 class NotSupportedError(BrokerError):
     """The peer does not serve this request code or version (3, 15)."""
 
+    def __str__(self) -> str:
+        from rocketmq_sdk.releases import why_unknown
+
+        why = why_unknown(self.remark)
+        return f"{super().__str__()}; {why}" if why else super().__str__()
+
 
 class InvalidParameterError(BrokerError):
     """A field of the request is not acceptable (29)."""

@@ -29,8 +29,9 @@ from rocketmq_sdk.testing.observation import Observation
 from rocketmq_sdk.testing.seeds import Seed, plant
 from rocketmq_sdk.testing.snapshots import Snapshot
 from rocketmq_sdk.testing.strict import ListenerErrors
-from rocketmq_sdk.testing.traffic.exchange import Exchange
+from rocketmq_sdk.testing.traffic.exchange import BROKER, Exchange
 from rocketmq_sdk.testing.traffic.recording import Recording
+from rocketmq_sdk.testing.traffic.releases import Release
 from rocketmq_sdk.testing.traffic.request_faults import RequestFaults
 from rocketmq_sdk.testing.waits import Waits
 
@@ -64,7 +65,9 @@ class TestBroker(RunsOnce):
     `path`, `listen`, `namesrv_listen` and the settings are those of `EmbeddedBroker`.
     `files` is a `FaultyFileSystem`, for power cuts and disks that forget. With `strict`
     an error of a listener in this process fails the test. A `patient` broker closes no
-    connection because it is silent, however its clock jumps. Leaving the block raises
+    connection because it is silent, however its clock jumps. With `emulate="4.9.7"` it
+    is to its clients as Apache's broker of that release: it does not know later
+    requests (`rocketmq_sdk.testing.traffic.releases`). Leaving the block raises
     `UnhitFaultError` for a fault that met nothing, and `ListenerRaisedError` when it is
     strict, unless the block ends with another error.
     """
@@ -84,6 +87,7 @@ class TestBroker(RunsOnce):
         clock: Clock | None = None,
         network: Network | None = None,
         patient: bool = False,
+        emulate: str | None = None,
         **settings: Any,
     ) -> None:
         on_disk = path is not None and str(path) != MEMORY
@@ -107,7 +111,8 @@ class TestBroker(RunsOnce):
         """Waiting for what the code under test does."""
         self.network = network or Network()
         """The network in memory on which parties reach it."""
-        self._exchange = Exchange(self.seen, self.faults, self.clock.now_ms)
+        release = None if emulate is None else Release(emulate)
+        self._exchange = Exchange(self.seen, self.faults, self.clock.now_ms, release)
         self._errors = ListenerErrors() if strict else None
         self._present: BrokerLife | None = None
         self._made = BrokerLife(None, None, self._front, **self._options)
@@ -465,7 +470,7 @@ class TestBroker(RunsOnce):
 
         namesrv = getattr(life, "namesrv", None)
         of_namesrv = namesrv is not None and handler is namesrv.handler
-        return self._exchange.front(handler, rows, "name server" if of_namesrv else "broker")
+        return self._exchange.front(handler, rows, "name server" if of_namesrv else BROKER)
 
     # Whole states
 

@@ -5,6 +5,7 @@ All calls go to masters: a slave keeps no record of what was popped.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import attrs
@@ -15,6 +16,8 @@ from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import (
     CodecMissingError,
     LocalProtocolError,
+    NotFoundError,
+    NotSupportedError,
     RemoteProtocolError,
     broker_error,
 )
@@ -374,16 +377,25 @@ async def batch_ack_messages(
 ) -> None:
     """Acknowledge several popped messages at one broker (200151).
 
-    Each is given as topic popped, group and handle; all handles are of this broker.
+    Each is given as topic popped, group and handle; all handles are of this broker. A
+    broker before 5.1.3 is asked for one after another.
 
     Raises the broker's error. The broker does not say which of them it knew.
     """
+    acks = list(acks)
     body = BatchAckMessageRequestBody(broker_name, batch_ack_entries(acks))
-    checked(
-        await client.call_broker(
-            broker_name, Command.request(RequestCode.BATCH_ACK_MESSAGE, body=body.encode()), timeout
+    try:
+        checked(
+            await client.call_broker(
+                broker_name,
+                Command.request(RequestCode.BATCH_ACK_MESSAGE, body=body.encode()),
+                timeout,
+            )
         )
-    )
+    except NotSupportedError:
+        for topic, group, handle in acks:
+            with suppress(NotFoundError):
+                await ack_message(client, topic, group, handle, timeout=timeout)
 
 
 def batch_ack_entries(acks: Iterable[tuple[str, str, ReceiptHandle]]) -> tuple[BatchAckEntry, ...]:

@@ -16,7 +16,7 @@ from rocketmq_sdk.client.api.members import query_assignment
 from rocketmq_sdk.client.side_by_side import first_answer
 from rocketmq_sdk.consumer.assign.difference import difference
 from rocketmq_sdk.consumer.group.rebalance import Rebalancer
-from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.errors import NotSupportedError, RocketMQError
 from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.names import RETRY_PREFIX, java_hash, pop_retry_topic_v1, pop_retry_topic_v2
 from rocketmq_sdk.protocol.bodies.members import MessageQueueAssignment, MessageRequestMode
@@ -50,6 +50,8 @@ class AssignedQueues(Rebalancer):
         self._table = subscriptions
         self._retried: dict[str, list[str]] = {}
         """Topics that are pulled, with the retry topics subscribed to for them."""
+        self._computes = False
+        """Whether the brokers are too old to be asked."""
 
     def suspend(self) -> None:
         """Stop pulling, popping and taking queues."""
@@ -62,6 +64,8 @@ class AssignedQueues(Rebalancer):
         self.places.resume()
 
     async def _rebalance(self, nursery: trio.Nursery, unreachable: set[str]) -> bool:
+        if self._computes:
+            return await super()._rebalance(nursery, unreachable)
         complete = True
         for topic in [topic for topic in self._retried if topic not in self._subscriptions]:
             self._leave_retries(topic)
@@ -147,6 +151,7 @@ class AssignedQueues(Rebalancer):
         client = self._context.client
         route = client.routes.get(topic)
         strategy = self._context.config.strategy.name
+        too_old: list[str] = []
 
         # An answer is in a list: None is one, too.
         async def ask(name: str) -> list[tuple[MessageQueueAssignment, ...] | None] | None:
@@ -163,6 +168,8 @@ class AssignedQueues(Rebalancer):
                 )
             except RocketMQError as error:
                 self.complaint = str(error)
+                if isinstance(error, NotSupportedError):
+                    too_old.append(name)
                 logger.info(
                     "group %s: broker %s does not assign queues of topic %s: %s",
                     self._context.group,
@@ -181,4 +188,15 @@ class AssignedQueues(Rebalancer):
 
         names = [] if route is None else [data.broker_name for data in route.broker_datas]
         answers = await first_answer(self._judges(names), ask)
-        return None if answers is None else answers[0]
+        if answers is not None:
+            return answers[0]
+        if too_old:
+            logger.warning(
+                "group %s: broker %s is older than 5.0 and assigns no queues; the member computes "
+                "its queues itself, and nothing is popped",
+                self._context.group,
+                ", ".join(too_old),
+                extra=about(topic=topic, group=self._context.group),
+            )
+            self._computes = True
+        return None

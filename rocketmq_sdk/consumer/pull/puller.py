@@ -25,6 +25,7 @@ from rocketmq_sdk.consumer.pull.standstill import Standstill
 from rocketmq_sdk.errors import (
     BrokerError,
     GroupNotFoundError,
+    NotSupportedError,
     RocketMQError,
     RouteError,
     SubscriptionError,
@@ -273,14 +274,21 @@ class QueuePuller:
             and process_queue.locked_until > elapsed()
             else self._flags
         )
-        return await pull_message(
-            context.client,
-            found.address,
-            queue.broker_name,
-            header,
-            context.config.pull_timeout,
-            tags=self._tags,
-        )
+        try:
+            return await pull_message(
+                context.client,
+                found.address,
+                queue.broker_name,
+                header,
+                context.config.pull_timeout,
+                tags=self._tags,
+            )
+        except NotSupportedError:
+            if not self._flags & PullSysFlag.LITE_PULL:
+                raise
+            # Brokers before 5.0 serve lite consumers by the pull of all others.
+            self._flags &= ~PullSysFlag.LITE_PULL
+            return await self._pull()
 
     def _take_in(self, result: PullResult) -> bool:
         """Hand over what a pull returned.

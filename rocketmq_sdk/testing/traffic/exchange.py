@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -19,15 +19,25 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.broker_embedded.request import Request
     from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
+    from rocketmq_sdk.testing.traffic.releases import Release
     from rocketmq_sdk.testing.traffic.request_faults import RequestFaults
+
+BROKER: Final = "broker"
+"""Where a request came that the name server has not got."""
 
 
 class Exchange:
     """All requests of one broker under test pass here."""
 
     def __init__(
-        self, recording: Recording, faults: RequestFaults, now_ms: Callable[[], int]
+        self,
+        recording: Recording,
+        faults: RequestFaults,
+        now_ms: Callable[[], int],
+        release: Release | None = None,
     ) -> None:
+        """With `release` the broker is as one of that release to its clients."""
+        self._release = release
         self._recording = recording
         self._faults = faults
         self._now_ms = now_ms
@@ -43,11 +53,32 @@ class Exchange:
         finally:
             self._blind = False
 
+    def _older(self, release: Release, serve: Handler) -> Handler:
+        """A handler as an older release has it."""
+
+        def handle(channel: Channel, request: Command) -> Command | Continuation | None:
+            code = request.code
+            if not release.serves(code):
+                return release.as_answered(code, release.unknown(code))
+            outcome = serve(channel, request)
+            if outcome is None or isinstance(outcome, Command):
+                return outcome and release.as_answered(code, outcome)
+
+            async def later() -> Command | None:
+                answer = await outcome()
+                return answer and release.as_answered(code, answer)
+
+            return later
+
+        return handle
+
     def front(self, serve: Handler, rows: Callable[[], dict[int, Request]], where: str) -> Handler:
         """A handler that records each request and lets it meet the faults.
 
         `rows` are those of the requests that `serve` knows, `where` is what it is.
         """
+        if self._release is not None and where == BROKER:
+            serve = self._older(self._release, serve)
 
         @trio.lowlevel.enable_ki_protection
         def handle(channel: Channel, request: Command) -> Command | Continuation | None:

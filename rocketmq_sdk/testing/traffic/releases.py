@@ -1,0 +1,67 @@
+"""Older releases of Apache's broker, as a client notices them.
+
+`TestBroker(emulate="4.9.7")` does not serve the requests that came after that release,
+reports its version, and knows no short heartbeats before 5.1.3. It behaves as this
+package's broker in all else. That includes what a release did with the content of a
+message: messages with a delivery time are delivered at that time, where 4.9 delivers
+them at once.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.releases import FIRST_SERVED, Number
+
+OLDEST: Final[Number] = (4, 9, 0)
+NEWEST: Final[Number] = (5, 4, 0)
+"""The release that this package's broker behaves as."""
+
+SHORT_HEARTBEATS: Final[Number] = (5, 1, 3)
+_OF_SHORT_HEARTBEATS: Final = ("IS_SUPPORT_HEART_BEAT_V2", "IS_SUB_CHANGE")
+
+
+class Release:
+    """One release, and what it does not know."""
+
+    def __init__(self, text: str) -> None:
+        """Raises `ConfigurationError` for a release that cannot be emulated."""
+        try:
+            major, minor, patch = map(int, text.split("."))
+        except ValueError:
+            major = minor = patch = -1
+        number = major, minor, patch
+        if not OLDEST <= number <= NEWEST or (major == 4 and minor != 9) or minor < 0 or patch < 0:
+            raise ConfigurationError(
+                f"a release {text!r} cannot be emulated; give one from "
+                f"{'.'.join(map(str, OLDEST))} to {'.'.join(map(str, NEWEST))}, such as '4.9.7'"
+            )
+        self.number: Number = number
+        """Its parts."""
+        self.ordinal = (213 if major == 4 else 413) + 20 * minor + 2 * patch
+        """The version in its frames, as `MQVersion` counts."""
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self.number))
+
+    def serves(self, code: int) -> bool:
+        """Whether it knows a request."""
+        return FIRST_SERVED.get(code, OLDEST) <= self.number
+
+    @staticmethod
+    def unknown(code: int) -> Command:
+        """How it answers a request that it does not know."""
+        return Command.response(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {code} not supported"
+        )
+
+    def as_answered(self, code: int, answer: Command) -> Command:
+        """An answer as this release gives it."""
+        answer.version = self.ordinal
+        if code == RequestCode.HEART_BEAT and self.number < SHORT_HEARTBEATS:
+            for name in _OF_SHORT_HEARTBEATS:
+                answer.ext_fields.pop(name, None)
+        return answer
