@@ -16,8 +16,8 @@ _LOGGER: Final = logging.getLogger("rocketmq_sdk.consumer")
 class ListenerErrors(logging.Handler):
     """Collects what listeners of this process raise, between `with` and its end.
 
-    A consumer tells of each failure in the log, with the exception; that is where they
-    come from, whichever door the consumer has.
+    A consumer tells of each failure in the log, with the exception as `error` of the
+    record; that is where they come from, whichever door the consumer has.
     """
 
     def __init__(self) -> None:
@@ -27,8 +27,8 @@ class ListenerErrors(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Take a record that tells of a listener."""
-        error = record.exc_info[1] if record.exc_info else None
-        if error is not None and "listener failed" in record.getMessage():
+        error = getattr(record, "error", None)
+        if isinstance(error, BaseException) and "listener failed" in record.getMessage():
             self.errors.append(error)
             self._texts.append(f"{record.getMessage()}: {type(error).__name__}: {error}")
 

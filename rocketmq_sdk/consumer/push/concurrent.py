@@ -113,16 +113,7 @@ class ConcurrentService(ListenerService):
                 extra=about(group=self._group, topic=topic_of(failed)),
             )
         else:
-            self.last_failure = repr(error)
-            self._hint_at_lists(error)
-            logger.warning(
-                "group %s: the listener failed; %s: %s",
-                self._group,
-                self._fate(failed),
-                describe(failed),
-                exc_info=error,
-                extra=about(group=self._group, topic=topic_of(failed)),
-            )
+            self._tell_failure(error, failed, self._fate(failed))
         if len(failed) != len(messages):
             kept = {id(message) for message in failed}
             for message in messages:

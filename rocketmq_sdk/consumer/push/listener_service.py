@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 import trio
 
+from rocketmq_sdk.client.troubles import one_line
 from rocketmq_sdk.clock import elapsed
 from rocketmq_sdk.consumer.listener import (
     AsyncListener,
@@ -392,6 +393,24 @@ class ListenerService:
         await trio.lowlevel.checkpoint()
         await self._after_failure(worker, failures)
 
+    def _tell_failure(self, error: Exception, failed: Sequence[ReceivedMessage], fate: str) -> None:
+        """Log in one line that the listener has raised.
+
+        The traceback is in the record when the logger writes debug messages. (A message
+        of poison fails again and again.)
+        """
+        self.last_failure = repr(error)
+        self._hint_at_lists(error)
+        logger.warning(
+            "group %s: the listener failed with %s; %s: %s",
+            self._group,
+            one_line(f"{error!r}{_place_of(error)}"),
+            fate,
+            describe(failed),
+            exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
+            extra={**about(group=self._group, topic=topic_of(failed)), "error": error},
+        )
+
     def _hint_at_lists(self, error: Exception) -> None:
         """Tell once that `batch` hands out lists, to a listener that did not know."""
         if (
@@ -434,6 +453,17 @@ class ListenerService:
             )
             return messages
         return [message for message in messages if id(message) in meant]
+
+
+def _place_of(error: Exception) -> str:
+    """Where an exception was raised, as text; empty when that is not known."""
+    trace = error.__traceback__
+    if trace is None:
+        return ""
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    code = trace.tb_frame.f_code
+    return f" at {code.co_filename}:{trace.tb_lineno} in {code.co_name}"
 
 
 def unexpected(answer: object, *, may_decide: bool = False) -> ConfigurationError:

@@ -203,15 +203,7 @@ class OrderlyService(ListenerService):
                 extra=about(group=self._group, topic=topic_of(failed)),
             )
         else:
-            self.last_failure = repr(error)
-            self._hint_at_lists(error)
-            logger.warning(
-                "group %s: the listener failed; its queue rests: %s",
-                self._group,
-                describe(failed),
-                exc_info=error,
-                extra=about(group=self._group, topic=topic_of(failed)),
-            )
+            self._tell_failure(error, failed, "its queue rests")
         self.counters_of(process_queue.queue.topic).failed += len(failed)
         kept = await self._sort_out(process_queue, messages, failed, rejected=rejected)
         if worker.abandoned:

@@ -14,6 +14,7 @@ from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
+from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.names import dead_letter_topic
 from rocketmq_sdk.testing.interception import intercept, refused
 from support.consuming import Collector, committed, open_sender
@@ -82,7 +83,44 @@ async def test_the_whole_ladder_to_the_dead_letter_topic(
     assert [letter.body for letter in letters] == [b"bad"]
     failures = [record for record in caplog.records if "the listener failed" in record.getMessage()]
     assert len(failures) == 17
-    assert all(record.exc_info for record in failures)
+    assert not any(record.exc_info for record in failures)
+    assert all(isinstance(getattr(record, "error", None), ValueError) for record in failures)
+    line = failures[0].getMessage()
+    assert "\n" not in line
+    assert "ValueError" in line
+    assert "test_retry.py:" in line
+
+
+async def test_the_traceback_of_a_failure_is_for_those_who_debug(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def listener(message: ReceivedMessage) -> None:
+        raise ValueError("two\nlines " * 100)
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        for topic, level, orderly in (
+            ("a", "DEBUG", False),
+            ("b", "DEBUG", True),
+            ("c", "INFO", True),
+        ):
+            caplog.clear()
+            with caplog.at_level(level, "rocketmq_sdk.consumer"):
+                await sender.create_topic(topic, 1)
+                async with PushConsumer(
+                    f"group-{topic}",
+                    namesrv=broker,
+                    subscriptions={topic: "*"},
+                    listener=listener,
+                    orderly=orderly,
+                    consume_from=ConsumeFrom.FIRST_OFFSET,
+                ):
+                    await sender.send(topic, "x", queue=0)
+                    await trio.sleep(3)
+            failures = [each for each in caplog.records if "listener failed" in each.getMessage()]
+            assert failures
+            assert all(bool(each.exc_info) == (level == "DEBUG") for each in failures)
+            assert all(len(each.getMessage().splitlines()) == 1 for each in failures)
+            assert all(len(each.getMessage()) < 600 for each in failures)
 
 
 async def test_attempts_are_limited_by_the_consumer(autojump_clock: MockClock) -> None:
