@@ -35,6 +35,7 @@ NAMES = (
     "spark_read",
     "spark_write",
     "spark_stream",
+    "spark_kafka",
 )
 
 

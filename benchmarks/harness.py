@@ -64,6 +64,14 @@ AIMS = (
     Aim("lite pull consumer, backlog", "java, lite pull consumer, backlog", 0.7),
     Aim("sync flush, 8 at a time", "java, sync flush, 8 in flight", 1.5),
     Aim("sync flush, 8 at a time", "apache, sync flush, 8 at a time", 1.5),
+    Aim(
+        "spark read, 5 KB compressed, inflated bytes",
+        "spark read, 5 KB plain, inflated bytes",
+        0.6,
+    ),
+    Aim("spark write, beside Kafka's", "spark write, Kafka's connector", 0.8),
+    Aim("spark read, beside Kafka's", "spark read, Kafka's connector", 0.8),
+    Aim("spark read, large pulls, beside Kafka's", "spark read, Kafka's connector", 0.8),
     Aim("import rocketmq_sdk", "import trio", 2.0, at_most=True),
 )
 

@@ -4,10 +4,13 @@ Driver, JVM, workers and broker are on the machine that runs this.
 
 Rows have 100-byte bodies, a tag, one key and three properties. As many messages lie in
 1, 16 and 256 queues. Limits of a pull are raised.
+
+Bodies of 5 KB are read as they are and compressed, as producers send them by default.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from typing import TYPE_CHECKING
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 ROWS = 600_000
 TASKS = 2
 QUEUES = (1, 16, 256)
+LARGE = 5 << 10
 RAISED = {
     "maxTransferCountOnMessageInMemory": "4096",
     "maxTransferBytesOnMessageInMemory": str(4 << 20),
@@ -103,6 +107,31 @@ class Prebuilt(DataSource):
         return PrebuiltReader(int(self.options["rows"]))
 
 
+def large_body(number: int) -> bytes:
+    """5 KB of text which zlib makes a quarter as long."""
+    words = random.Random(number)
+    rows = (f'{{"id":{words.getrandbits(40)},"customer":"somebody"}}' for _ in range(200))
+    return ",".join(rows).encode()[:LARGE]
+
+
+async def _fill_large(namesrv: str, topic: str, rows: int, threshold: int) -> None:
+    bodies = [large_body(number) for number in range(64)]
+    async with (
+        Producer("bench", namesrv=namesrv, compress_over=threshold) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        await Admin(client=producer.client).topics.create(topic, queues=TASKS)
+        limiter = trio.CapacityLimiter(64)
+
+        async def send(begin: int) -> None:
+            async with limiter:
+                for number in range(begin, min(begin + 50, rows)):
+                    await producer.send(Message(topic, bodies[number % 64]))
+
+        for begin in range(0, rows, 50):
+            nursery.start_soon(send, begin)
+
+
 async def _fill(namesrv: str, topic: str, queues: int, rows: int) -> None:
     async with Producer("bench", namesrv=namesrv) as producer, trio.open_nursery() as nursery:
         await Admin(client=producer.client).topics.create(topic, queues=queues)
@@ -164,6 +193,9 @@ def run(report: Report, scale: float) -> None:
     ) as namesrv:
         for queues in QUEUES:
             trio.run(_fill, namesrv, f"bench-{queues}", queues, rows)
+        large = rows // 10
+        for name, threshold in (("plain", 1 << 20), ("compressed", 4096)):
+            trio.run(_fill_large, namesrv, name, large, threshold)
         spark = local_session(TASKS)
         try:
             spark.sparkContext.setLogLevel("ERROR")
@@ -191,5 +223,11 @@ def run(report: Report, scale: float) -> None:
             report.add(
                 "spark read, no properties, 16 queues", "rows/s", rate(bare.load(), rows), ceiling
             )
+            base = None
+            for name in ("plain", "compressed"):
+                found = rate(reader.option("subscribe", name).load(), large)
+                figure = f"spark read, 5 KB {name}, inflated bytes"
+                report.add(figure, "MB/s", found * LARGE / 1e6, base)
+                base = figure
         finally:
             spark.stop()

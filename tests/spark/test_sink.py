@@ -436,6 +436,31 @@ def test_what_was_not_seen_before_is_never_taken_for_a_double(
     assert spark.read.parquet(str(tmp_path / "out")).count() == 80
 
 
+def test_what_a_stream_writes_can_be_observed(
+    spark: SparkSession,
+    broker: BrokerProcess,
+    topic: str,
+    fill: Callable[..., None],
+    tmp_path: Path,
+) -> None:
+    fill(topic, [b"12345"] * 30)
+    source = spark.readStream.format("rocketmq").option("namesrvAddr", broker.namesrv)
+    sent = f.count(f.lit(1)).alias("rows"), f.sum(f.length("body")).alias("bytes")
+    query = (
+        source.options(subscribe=topic, startingOffsets="earliest")
+        .load()
+        .observe("sent", *sent)
+        .writeStream.format("rocketmq")
+        .options(namesrvAddr=broker.namesrv, topic=unique("target"))
+        .option("checkpointLocation", str(tmp_path / "check"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(200)
+    told = [item["observedMetrics"]["sent"] for item in query.recentProgress]
+    assert (sum(row["rows"] for row in told), sum(row["bytes"] or 0 for row in told)) == (30, 150)
+
+
 def test_ids_of_rows_with_a_place_do_not_follow_the_partitions(
     write: Write, read: Read, topic: str, fill: Callable[..., None]
 ) -> None:

@@ -18,6 +18,7 @@ from rocketmq_sdk.spark.options.parsing import parse
 from rocketmq_sdk.spark.options.table import Use
 from rocketmq_sdk.spark.read.planner import StreamPlanner
 from rocketmq_sdk.spark.read.stream import StreamReader
+from support import waiting
 from support.waiting import unique
 
 if TYPE_CHECKING:
@@ -96,14 +97,12 @@ def streamed(spark: SparkSession, broker: BrokerProcess, tmp_path: Path) -> Iter
 def until(condition: Callable[[], bool], query: StreamingQuery) -> None:
     """Poll; a query that failed says why."""
 
-    async def poll() -> None:
-        with trio.fail_after(PATIENCE):
-            while not condition():
-                if not query.isActive and query.exception() is not None:
-                    raise AssertionError(str(query.exception()))
-                await trio.sleep(0.1)
+    def holds() -> bool:
+        if not query.isActive and query.exception() is not None:
+            raise AssertionError(str(query.exception()))
+        return condition()
 
-    trio.run(poll)
+    trio.run(waiting.until, holds, PATIENCE, 0.1)
 
 
 def numbers(begin: int, end: int) -> list[bytes]:
@@ -154,12 +153,11 @@ def test_equal_offsets_make_no_batch(streamed: Streamed, fill: Fill, topic: str)
     query = streamed.start(subscribe=topic, startingOffsets="earliest")
     until(lambda: sum(item["numInputRows"] for item in query.recentProgress) == 10, query)
     batches = len(streamed.ends())
-
-    async def wait() -> None:
-        await trio.sleep(2)  # twenty to two hundred polls
-
-    trio.run(wait)
+    until(lambda: query.status["message"] == "Waiting for data to arrive", query)
     assert len(streamed.ends()) == batches
+    fill(topic, numbers(10, 15))
+    until(lambda: sum(item["numInputRows"] for item in query.recentProgress) == 15, query)
+    assert len(streamed.ends()) == batches + 1
     texts = (streamed.directory / "checkpoint" / "offsets" / "0").read_text().splitlines()
     assert texts[-1] == json.dumps(json.loads(texts[-1]))
 

@@ -41,11 +41,15 @@ LIMITS: dict[str, object] = {
     "maxTransferCountOnMessageInMemory": 2048,
     "maxTransferBytesOnMessageInMemory": 1 << 20,
 }
-OF_SPARK = ("Python worker failed to connect back", "java.io.OptionalDataException")
+OF_SPARK = (
+    "Python worker failed to connect back",
+    "CANNOT_OPEN_SOCKET",
+    "java.io.OptionalDataException",
+)
 """What Spark itself ends a query with, so that the life begins again: Python took
-longer than 10 s to start, which cannot be changed; or two queries of a new session
-began at the same moment, and the task of one was written while the other changed a map
-that both share.
+longer than 10 s to start, or the driver longer than 15 s to take rows, which cannot be
+changed; or two queries of a new session began at the same moment, and the task of one
+was written while the other changed a map that both share.
 """
 
 

@@ -77,6 +77,8 @@ class Tally:
     """What became of the rows of a task."""
 
     acknowledged: int = 0
+    size: int = 0
+    """Bytes of what was acknowledged: bodies before they are compressed, properties."""
     unknown: int = 0
     weak: int = 0
     """Acknowledged, but not yet flushed or copied as the broker is set to."""
@@ -195,7 +197,8 @@ class _Sender:
                 self._tally.place(message.topic, result, 1)
             return result
 
-        await self._start((message.topic, queue), 1, call)
+        size = len(message.body) + len(message.property_text().encode())
+        await self._start((message.topic, queue), 1, size, call)
 
     async def _queues_of(self, topic: str) -> list[MessageQueue]:
         return await persistently(
@@ -224,24 +227,25 @@ class _Sender:
             self._tally.place(topic, result, load.count)
             return result
 
-        await self._start(lane, load.count, call)
+        await self._start(lane, load.count, load.size, call)
 
     async def _start(
-        self, lane: _Lane, count: int, call: Callable[[], Awaitable[SendResult]]
+        self, lane: _Lane, count: int, size: int, call: Callable[[], Awaitable[SendResult]]
     ) -> None:
         await self._room.acquire()
         if lane[1] is not None:
             lock = self._in_order.setdefault(lane[1], trio.Lock())
             turn = trio.Event()
-            self._nursery.start_soon(self._send_in_order, lane, count, call, lock, turn)
+            self._nursery.start_soon(self._send_in_order, lane, count, size, call, lock, turn)
             await turn.wait()
         else:
-            self._nursery.start_soon(self._send, lane, count, call)
+            self._nursery.start_soon(self._send, lane, count, size, call)
 
     async def _send_in_order(
         self,
         lane: _Lane,
         count: int,
+        size: int,
         call: Callable[[], Awaitable[SendResult]],
         lock: trio.Lock,
         turn: trio.Event,
@@ -250,10 +254,10 @@ class _Sender:
             lock
         ):  # the lock is fair, and the next of this queue is started when this one has it
             turn.set()
-            await self._send(lane, count, call)
+            await self._send(lane, count, size, call)
 
     async def _send(
-        self, lane: _Lane, count: int, call: Callable[[], Awaitable[SendResult]]
+        self, lane: _Lane, count: int, size: int, call: Callable[[], Awaitable[SendResult]]
     ) -> None:
         under_way = lost = False
 
@@ -288,6 +292,7 @@ class _Sender:
         finally:
             self._room.release()
         self._tally.acknowledged += count
+        self._tally.size += size
         if result.status is not SendStatus.SEND_OK:
             self._tally.weak += count
 

@@ -56,6 +56,7 @@ class Written(WriterCommitMessage):
     def __init__(self, partition: int, tally: Tally, skipped: int, first_skipped: str) -> None:
         self.partition = partition
         self.rows = tally.acknowledged
+        self.size = tally.size
         self.skipped = skipped
         self.first_skipped = first_skipped
         self.weak = tally.weak
@@ -157,8 +158,18 @@ class TaskWriter:
 
 
 def _told(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
-    """Log what was skipped, once for a batch."""
+    """Log what was written and what was skipped, once for a batch.
+
+    Spark takes no metrics from sinks in Python.
+    """
     written = [message for message in messages if isinstance(message, Written)]
+    logger.info(
+        "%s: %d rows of %d tasks were acknowledged, %d bytes",
+        what,
+        sum(message.rows for message in written),
+        len(written),
+        sum(message.size for message in written),
+    )
     skipped = sum(message.skipped for message in written)
     if skipped:
         first = next(message.first_skipped for message in written if message.skipped)

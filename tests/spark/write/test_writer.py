@@ -51,6 +51,22 @@ def test_skipped_rows_are_told_once_for_a_batch(caplog: pytest.LogCaptureFixture
     ]
 
 
+def test_what_a_batch_wrote_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Spark takes no metrics from sinks in Python."""
+    tasks: list[Any] = [
+        Written(0, Tally(acknowledged=5, size=70), 0, ""),
+        None,
+        Written(2, Tally(acknowledged=1, size=9), 0, ""),
+    ]
+    with caplog.at_level(logging.INFO, "rocketmq_sdk.spark"):
+        StreamWriter(settings(), SCHEMA, complete=False).commit(tasks, 7)
+        BatchWriter(settings(), SCHEMA, overwrite=False).commit(tasks[:1])
+    assert logged(caplog) == [
+        "batch 7: 6 rows of 2 tasks were acknowledged, 79 bytes",
+        "write: 5 rows of 1 tasks were acknowledged, 70 bytes",
+    ]
+
+
 def test_rows_that_a_broker_could_not_flush_in_time_are_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

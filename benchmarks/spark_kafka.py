@@ -1,0 +1,187 @@
+"""The source and the sink beside Spark's own connector for Kafka, in one session.
+
+Kafka's broker (one node, KRaft) and the connector come from Maven; driver, JVM, workers
+and both brokers are on the machine that runs this. Both sides are at their defaults,
+but for headers of Kafka, which it reads only when asked. Kafka's fetches are of a
+megabyte, so this package's reads are measured with limits of a pull like that, too.
+
+The same rows go to both: 100-byte bodies, one key, a tag and three properties, which
+are four headers to Kafka. Both topics have as many queues as there are tasks. Here a
+row also gets its dedup id. All columns are read. The median of turns counts.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+from pyspark.sql import functions as f
+
+from benchmarks.spark_read import RAISED
+from benchmarks.spark_write import TASKS, rows
+from benchmarks.workers import broker_process
+from rocketmq_sdk import Admin
+from rocketmq_sdk.spark import local_session
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+
+from support import java
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame
+
+    from benchmarks.harness import Report
+
+ROWS: Final = 400_000
+TURNS: Final = 3
+TOPIC: Final = "bench"
+KAFKA: Final = "Kafka's connector"
+OURS: Final = "beside Kafka's"
+LARGE: Final = "large pulls, beside Kafka's"
+PATIENCE: Final = 120.0
+_POMS: Final = Path(__file__).parent / "kafka"
+_OWN_JARS: Final = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2")
+"""Of the connector; Spark has the others."""
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def kafka() -> Iterator[str]:
+    """One node of Kafka with an empty store; yields its address.
+
+    Raises `RuntimeError` with its log when it does not start.
+    """
+    port, control = java.free_port(), java.free_port()
+    libraries = java.jars("kafka-broker", _POMS / "broker" / "pom.xml") / "lib"
+    with tempfile.TemporaryDirectory(prefix="rocketmq-bench-") as home:
+        configuration, log = Path(home, "server.properties"), Path(home, "log")
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.voters": f"1@127.0.0.1:{control}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{control}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": f"{home}/data",
+            "num.partitions": TASKS,
+            "offsets.topic.replication.factor": 1,
+            "transaction.state.log.replication.factor": 1,
+            "transaction.state.log.min.isr": 1,
+        }
+        configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+        start = ("java", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+        java_of_kafka = (*start, "-cp", f"{libraries}/*")
+        form = ("kafka.tools.StorageTool", "format", "-t", "A" * 21 + "Q")
+        java.run(*java_of_kafka, *form, "-c", str(configuration))
+        with log.open("w") as written:
+            command = (*java_of_kafka, "kafka.Kafka", str(configuration))
+            process = subprocess.Popen(command, stdout=written, stderr=subprocess.STDOUT)
+        try:
+            deadline = time.monotonic() + PATIENCE
+            while not _listens(port):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"Kafka did not start: {log.read_text()[-2000:]}")
+                time.sleep(0.1)
+            yield f"127.0.0.1:{port}"
+        finally:
+            process.kill()
+            process.wait()
+
+
+def for_kafka(frame: DataFrame) -> DataFrame:
+    """Rows for the sink of this package as rows for Kafka's."""
+    tag = f.struct(f.lit("TAGS").alias("key"), f.col("tags").cast("binary").alias("value"))
+    own = f.transform(
+        f.map_entries("properties"),
+        lambda entry: f.struct(
+            entry["key"].alias("key"), entry["value"].cast("binary").alias("value")
+        ),
+    )
+    return frame.select(
+        f.col("body").alias("value"),
+        f.col("keys")[0].alias("key"),
+        f.concat(f.array(tag), own).alias("headers"),
+    ).localCheckpoint()
+
+
+def _written(frame: DataFrame, name: str, **options: str) -> float:
+    begin = time.perf_counter()
+    frame.write.format(name).options(**options).mode("append").save()
+    return time.perf_counter() - begin
+
+
+def _read(frame: DataFrame, count: int) -> float:
+    found = frame.count()
+    if found != count:
+        raise RuntimeError(f"{found} rows are in the topic, not {count}")
+    begin = time.perf_counter()
+    frame.write.format("noop").mode("overwrite").save()
+    return time.perf_counter() - begin
+
+
+async def _topic(namesrv: str) -> None:
+    async with Admin(namesrv=namesrv) as admin:
+        await admin.topics.create(TOPIC, queues=TASKS)
+
+
+def run(report: Report, scale: float) -> None:
+    """One round; nothing where there is no Java or no Maven."""
+    if reason := java.why_not():
+        print(f"  left out: {reason}", file=sys.stderr)
+        return
+    count = max(20_000, int(ROWS * scale))
+    libraries = java.jars("kafka-spark", _POMS / "spark" / "pom.xml") / "lib"
+    own = [str(jar) for jar in sorted(libraries.iterdir()) if jar.name.startswith(_OWN_JARS)]
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    limits = [part for name, value in RAISED.items() for part in ("--set", f"{name}={value}")]
+    with broker_process() as namesrv, broker_process(*limits) as raised, kafka() as bootstrap:
+        trio.run(_topic, namesrv)
+        trio.run(_topic, raised)
+        spark = local_session(TASKS, spark__jars=",".join(own))
+        try:
+            spark.sparkContext.setLogLevel("ERROR")
+            ours = rows(spark, count)
+            theirs = for_kafka(ours)
+            server = {"kafka.bootstrap.servers": bootstrap}
+            writes: dict[str, list[float]] = {KAFKA: [], OURS: []}
+            for _ in range(TURNS + 1):
+                writes[KAFKA].append(_written(theirs, "kafka", topic=TOPIC, **server))
+                writes[OURS].append(_written(ours, "rocketmq", topic=TOPIC, namesrvAddr=namesrv))
+                _written(ours, "rocketmq", topic=TOPIC, namesrvAddr=raised)
+            readers = {
+                KAFKA: spark.read.format("kafka").options(
+                    subscribe=TOPIC, includeHeaders="true", **server
+                ),
+                OURS: spark.read.format("rocketmq").options(subscribe=TOPIC, namesrvAddr=namesrv),
+                LARGE: spark.read.format("rocketmq").options(
+                    subscribe=TOPIC, namesrvAddr=raised, pullBatchSize=4096
+                ),
+            }
+            frames = {name: reader.load() for name, reader in readers.items()}
+            stored = (TURNS + 1) * count
+            reads: dict[str, list[float]] = {name: [] for name in frames}
+            for _ in range(TURNS):
+                for name, frame in frames.items():
+                    reads[name].append(_read(frame, stored))
+        finally:
+            spark.stop()
+    for what, times, each in (("write", writes, count), ("read", reads, stored)):
+        for name, taken in times.items():
+            rate = each / statistics.median(taken[-TURNS:])
+            base = None if name == KAFKA else f"spark {what}, {KAFKA}"
+            report.add(f"spark {what}, {name}", "rows/s", rate, base)
