@@ -23,6 +23,7 @@ NAMES = (
     "latency",
     "stages",
     "processor",
+    "observability",
     "startup",
     "starting",
     "filters",

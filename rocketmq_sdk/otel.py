@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import Counter
 from importlib.metadata import version
+from random import random
 from typing import TYPE_CHECKING, Any, Final
 
 import attrs
@@ -34,6 +35,7 @@ except ImportError as error:
 
 from rocketmq_sdk.client.observers import Cached, Operation, OperationKind, install
 from rocketmq_sdk.clock import wall_nanoseconds
+from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.properties import TRAN_MSG, decode_properties
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ SCHEMA: Final = "https://opentelemetry.io/schemas/1.30.0"
 """The conventions that names and attributes follow."""
 _NAME: Final = "rocketmq_sdk"
 Attributes = dict[str, Any]
+Labels = tuple[tuple[str, str], ...]
+_NOTHING: Final[Mapping[str, str]] = {}
 _DURATIONS: Final = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _TYPES: Final = {
     OperationKind.RECEIVE: ("receive", SpanKind.CLIENT),
@@ -65,14 +69,23 @@ _BASE: Final[Attributes] = {"messaging.system": "rocketmq"}
 
 
 def instrument(
-    *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
+    *,
+    tracer_provider: TracerProvider | None = None,
+    meter_provider: MeterProvider | None = None,
+    ratio: float = 1.0,
 ) -> Callable[[], None]:
     """Observe all producers and consumers of this process that are made from now on.
 
-    By default with OpenTelemetry's global providers. Returns a function that ends it
-    for clients made later.
+    By default with OpenTelemetry's global providers. `ratio` is the part of the sends
+    outside of any span that begin a trace (0 to 1), and whose duration is measured; the
+    others are counted only, which costs little, while a span that a sampler of the SDK
+    drops costs nearly as much as a send. Sends inside a span always belong to its
+    trace. Returns a function that ends it for
+    clients made later. Raises `ConfigurationError` for a ratio that is none.
     """
-    return install(_Telemetry(tracer_provider, meter_provider))
+    if not 0.0 <= ratio <= 1.0:
+        raise ConfigurationError(f"ratio is {ratio!r}; give a number from 0 to 1")
+    return install(_Telemetry(tracer_provider, meter_provider, ratio))
 
 
 def _kind_of(message: Message) -> str:
@@ -159,8 +172,13 @@ class _Telemetry:
     """An `Observer` that makes spans and metrics."""
 
     def __init__(
-        self, tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None
+        self,
+        tracer_provider: TracerProvider | None,
+        meter_provider: MeterProvider | None,
+        ratio: float,
     ) -> None:
+        self._ratio = ratio
+        self._of_sends: dict[str, tuple[Attributes, Labels]] = {}
         release = version("rocketmq-trio")
         self._tracer = trace.get_tracer(_NAME, release, tracer_provider, SCHEMA)
         meter = metrics.get_meter(_NAME, release, meter_provider, SCHEMA)
@@ -177,8 +195,8 @@ class _Telemetry:
             description="Duration of processing operation.",
             explicit_bucket_boundaries_advisory=_DURATIONS,
         )
-        self._sent: Counter[tuple[tuple[str, str], ...]] = Counter()
-        self._consumed: Counter[tuple[tuple[str, str], ...]] = Counter()
+        self._sent: Counter[Labels] = Counter()
+        self._consumed: Counter[Labels] = Counter()
         for name, counted, text in (
             ("sent", self._sent, _SENT),
             (
@@ -246,6 +264,8 @@ class _Telemetry:
 
     def created(self, message: Message) -> Mapping[str, str]:
         """The context of a message of a batch, in a span of its own."""
+        if not self.looks_at_send():
+            return _NOTHING
         attributes = {
             **_BASE,
             "messaging.operation.name": "create",
@@ -259,9 +279,35 @@ class _Telemetry:
         span.end()
         return carrier
 
+    def looks_at_send(self) -> bool:
+        """Whether a send has a span: inside of one, or by lot."""
+        return (
+            self._ratio >= 1.0
+            or random() < self._ratio
+            or trace.get_current_span().get_span_context().is_valid
+        )
+
+    def send_ended(self, topic: str, error: Exception | None) -> None:
+        """A send has ended at which nobody looked."""
+        labels = self._of_topic(topic)[1]
+        if error is not None:
+            labels = (*labels, ("error.type", _error_type(error)))
+        self._sent[labels] += 1
+
+    def _of_topic(self, topic: str) -> tuple[Attributes, Labels]:
+        found = self._of_sends.get(topic)
+        if found is None:
+            labels = (
+                ("messaging.destination.name", topic),
+                ("messaging.operation.name", "send"),
+            )
+            found = self._of_sends[topic] = {**_BASE, **dict(labels)}, labels
+        return found
+
     def before_send(self, context: SendContext) -> None:
         """A message or a batch is about to be sent."""
-        batch = context.batch
+        notes, batch = context.notes, context.batch
+        notes[_BEGAN] = trio.current_time()
         attributes = {
             **_BASE,
             "messaging.operation.name": "send",
@@ -280,29 +326,26 @@ class _Telemetry:
                 attributes["messaging.batch.message_count"] = len(batch)
             links = _links(decode_properties(message.property_text()) for message in batch)
             span = self._start("send", SpanKind.CLIENT, context.topic, attributes, None, links)
-        context.notes[_SPAN] = span
-        context.notes[_BEGAN] = trio.current_time()
+        notes[_SPAN] = span
 
     def after_send(self, context: SendContext) -> None:
         """It is stored, or has failed."""
-        span, began = context.notes.pop(_SPAN, None), context.notes.pop(_BEGAN, None)
-        if span is None or began is None:
+        began = context.notes.pop(_BEGAN, None)
+        if began is None:
             return
-        result, error = context.result, context.error
-        if result is not None and span.is_recording():
-            span.set_attribute("messaging.destination.partition.id", str(result.queue.queue_id))
-            if context.batch is not None:
-                span.set_attribute("messaging.message.id", result.message_id)
-        _end(span, error)
-        self._note("send", began, error, messaging_destination_name=context.topic)
-        labels = [
-            ("messaging.destination.name", context.topic),
-            ("messaging.operation.name", "send"),
-        ]
+        span, result, error = context.notes.pop(_SPAN, None), context.result, context.error
+        if span is not None:
+            if result is not None and span.is_recording():
+                span.set_attribute("messaging.destination.partition.id", str(result.queue.queue_id))
+                if context.batch is not None:
+                    span.set_attribute("messaging.message.id", result.message_id)
+            _end(span, error)
+        attributes, labels = self._of_topic(context.topic)
         if error is not None:
-            labels.append(("error.type", _error_type(error)))
-        count = 1 if context.batch is None else max(1, len(context.batch))
-        self._sent[tuple(labels)] += count
+            attributes = {**attributes, "error.type": _error_type(error)}
+            labels = (*labels, ("error.type", _error_type(error)))
+        self._durations.record(trio.current_time() - began, attributes)
+        self._sent[labels] += 1 if context.batch is None else max(1, len(context.batch))
 
     # --- listeners
 
@@ -451,7 +494,7 @@ def _earlier(nanoseconds: int) -> int:
 
 
 def _observe(
-    counted: Counter[tuple[tuple[str, str], ...]],
+    counted: Counter[Labels],
 ) -> Callable[[CallbackOptions], Iterable[Observation]]:
     def observe(_options: CallbackOptions) -> Iterable[Observation]:
         for labels, number in list(counted.items()):

@@ -32,7 +32,7 @@ from rocketmq_sdk import (
     otel,
 )
 from rocketmq_sdk.client import observers
-from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -370,3 +370,22 @@ async def test_clients_made_before_or_after_are_not_observed(autojump_clock: Moc
             await before.send(Message("orders", b"1"))
             await after.send(Message("orders", b"1"))
     assert found.spans == []
+
+
+async def test_a_ratio_leaves_sends_outside_of_spans_out(autojump_clock: MockClock) -> None:
+    found = Recorded()
+    uninstall = otel.instrument(
+        tracer_provider=found.provider, meter_provider=found.meters, ratio=0.0
+    )
+    async with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
+        uninstall()
+        await producer.send(Message("orders", b"1"))
+        assert found.spans == []
+        with found.provider.get_tracer("test").start_as_current_span(
+            "send orders", attributes=_fake()
+        ):
+            await producer.send(Message("orders", b"2"))
+    assert len(found.spans) == 2
+    assert found.metrics()["messaging.client.sent.messages"][0][1] == 2
+    with pytest.raises(ConfigurationError, match="from 0 to 1"):
+        otel.instrument(ratio=2)

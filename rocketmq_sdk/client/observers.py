@@ -73,6 +73,17 @@ class Observer(SendHook, ConsumeHook, Protocol):
         """Properties to add to a message that is to leave together with others."""
         ...
 
+    def looks_at_send(self) -> bool:
+        """Whether to call `before_send` and `after_send` for the next single message.
+
+        Asked where there are no other hooks.
+        """
+        ...
+
+    def send_ended(self, topic: str, error: Exception | None) -> None:
+        """A message is finished at which no observer has looked."""
+        ...
+
     def operation_begins(self, operation: Operation) -> None:
         """An operation begins."""
         ...

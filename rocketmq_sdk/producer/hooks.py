@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.client.hooks import SendContext, run_hooks
-from rocketmq_sdk.client.observers import Operation, OperationKind, installed, observed
+from rocketmq_sdk.client.observers import Operation, OperationKind, installed, observed, tell
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.protocol.flags import SysFlag
 
@@ -27,8 +27,10 @@ class SendHooks:
         "_before",
         "_client_id",
         "_contexts",
+        "_ended",
         "_forbidden",
         "_group",
+        "_light",
         "any",
         "observers",
     )
@@ -42,6 +44,8 @@ class SendHooks:
         self._forbidden = [hook.check_forbidden for hook in config.forbidden_hooks]
         self._before = [hook.before_send for hook in hooks]
         self._after = [hook.after_send for hook in hooks]
+        self._ended = [observer.send_ended for observer in self.observers]
+        self._light = bool(self.observers) and not config.send_hooks and not self._forbidden
         self._contexts: dict[SendHandle, SendContext] = {}
         self._batches: dict[object, list[Message]] = {}
         self.any = bool(self._forbidden or self._before)
@@ -81,24 +85,33 @@ class SendHooks:
 
     def before(self, handle: SendHandle) -> None:
         """A message is about to be sent. Raises what a forbidding hook raises."""
-        message = handle.message
+        is_batch, message = handle.is_batch, handle.message
+        if self._light and not is_batch:
+            for observer in self.observers:
+                if observer.looks_at_send():
+                    break
+            else:
+                return
         context = SendContext(
             self._group, message.topic, message, handle.message_id, self._client_id
         )
-        if handle.is_batch:
+        if is_batch:
             found = self._batches.pop(handle, None) or self._batches.pop(handle.message_id, None)
             context.batch = found or ()
         for check in self._forbidden:
             check(context)
         self._contexts[handle] = context
         run_hooks(self._before, context)
-        if context.properties and not handle.is_batch:
+        if context.properties and not is_batch:
             handle.properties += property_text(context.properties)
 
     def after(self, handle: SendHandle) -> None:
         """A message is finished."""
         context = self._contexts.pop(handle, None)
-        if context is not None:
+        if context is None:
+            if self._light:
+                tell(self._ended, handle.message.topic, handle.error)
+        else:
             context.result, context.error = handle.result, handle.error
             run_hooks(self._after, context)
 
