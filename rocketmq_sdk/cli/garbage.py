@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 
 ROOM: Final = 1_000_000
 """Objects, about 100 MB of them."""
-LOOK_EVERY: Final = 60.0
-"""Seconds from one count of the frozen objects to the next."""
+LOOK_EVERY: Final = 600.0
+"""Seconds from one count of the frozen objects to the next; it goes through all."""
+THRESHOLDS: Final = (700, 5, 3)
+"""When to collect. As each full collection looks at new objects only, many that are
+short cost no more than few that are long.
+"""
 _FULL: Final = 2
 
 
@@ -57,7 +61,9 @@ async def short_collections(room: int = ROOM) -> AsyncIterator[None]:
 
     Changes the garbage collection of the whole process; at the end nothing is frozen.
     """
+    before = gc.get_threshold()
     left = look_at_all()
+    gc.set_threshold(*THRESHOLDS)
     gc.callbacks.append(_freeze)
     try:
         async with trio.open_nursery() as nursery:
@@ -68,4 +74,5 @@ async def short_collections(room: int = ROOM) -> AsyncIterator[None]:
         raise_unwrapped(group)
     finally:
         gc.callbacks.remove(_freeze)
+        gc.set_threshold(*before)
         gc.unfreeze()

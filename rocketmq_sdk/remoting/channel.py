@@ -66,9 +66,21 @@ tag of its call. The form gives the JSON header by `form % (*values, opaque)`
 (`FrameTemplate`).
 """
 
+TURN: Final = 0.01
+"""Seconds to handle commands of one chunk before other tasks have a turn."""
+_LEAST_TURN: Final = 0.0005
+_ALL_TURNS: Final = 0.5
 UNSENT_MAX: Final = 8 * 1024 * 1024
 """Unsent answer bytes above which a peer is overloaded."""
 _channel_ids: Final = count(1)
+
+
+def turn_length(streams: int) -> float:
+    """`TURN` for few streams, less beside hundreds.
+
+    A chunk of dear requests would hold up all of them.
+    """
+    return min(TURN, max(_LEAST_TURN, _ALL_TURNS / streams))
 
 
 class Turn(Protocol):

@@ -167,6 +167,7 @@ class RemotingServer:
                 turn=self._turn,
                 overdue=self._overdue,
                 budget=self._budget,
+                crowd=self._crowd,
             )
             served.add(channel)
             try:
@@ -180,6 +181,9 @@ class RemotingServer:
             logger.exception("serving the connection of %s failed", addresses.remote_address)
         finally:
             self._streams -= 1
+
+    def _crowd(self) -> int:
+        return self._streams
 
     async def _secured(self, stream: trio.abc.Stream, address: str) -> trio.abc.Stream:
         with trio.move_on_after(FIRST_BYTE_TIMEOUT):

@@ -29,14 +29,7 @@ from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.protocol.frame import decode_frame
 from rocketmq_sdk.protocol.frame_template import frame_of
-from rocketmq_sdk.remoting.channel import (
-    UNSENT_MAX,
-    ChannelLimits,
-    Overdue,
-    PendingCall,
-    Turn,
-    logger,
-)
+from rocketmq_sdk.remoting.channel import TURN, UNSENT_MAX, ChannelLimits, logger, turn_length
 from rocketmq_sdk.remoting.command_channel import CommandChannel
 from rocketmq_sdk.remoting.dispatch import error_response
 from rocketmq_sdk.transport.tcp import can_send_now, send_now, send_some
@@ -46,7 +39,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.remoting.budget import MemoryBudget
-    from rocketmq_sdk.remoting.channel import FormRequest, Handler
+    from rocketmq_sdk.remoting.channel import FormRequest, Handler, Overdue, PendingCall, Turn
 
 READ_SIZE: Final = 64 * 1024
 READ_SIZE_MAX: Final = 1024 * 1024
@@ -54,8 +47,6 @@ DIRECT_SIZE: Final = 256 * 1024
 """More unsent bytes than this are left to the writer, which joins no more than this."""
 STEP: Final = 64 * 1024
 """Growth of unsent bytes after which the connection is weighed again."""
-TURN: Final = 0.01
-"""Seconds to handle commands of one chunk before other tasks have a turn."""
 PAUSE: Final = 15
 """The most requests that are served alone before several are tried again."""
 LOOPBACK_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
@@ -75,6 +66,7 @@ class StreamChannel(CommandChannel):
         "_brake",
         "_budget",
         "_connection",
+        "_crowd",
         "_direct",
         "_drained",
         "_frames",
@@ -107,7 +99,9 @@ class StreamChannel(CommandChannel):
         turn: Turn | None = None,
         overdue: Overdue | None = None,
         budget: MemoryBudget | None = None,
+        crowd: Callable[[], int] = lambda: 1,
     ) -> None:
+        """`crowd` counts the streams that are served beside this one."""
         super().__init__(
             handler,
             limits or ChannelLimits(),
@@ -122,6 +116,7 @@ class StreamChannel(CommandChannel):
         self._turn_from = 0
         self._overdue = overdue
         self._budget = budget
+        self._crowd = crowd
         self._load = 0
         self._weigh_at = min(STEP, self._high_water)
         self._brake = False
@@ -384,7 +379,8 @@ class StreamChannel(CommandChannel):
         Those of one code that follow each other are served together if possible.
         """
         answer = self.calls.answer
-        turn_ends, turns, waited = trio.current_time() + TURN, 0, 0.0
+        length = turn_length(self._crowd())
+        turn_ends, busy, waited = trio.current_time() + length, 0.0, 0.0
         number, try_at, pause, look_at = 0, 0, 0, 4
         self._arrived = count = len(commands)
         self._begin_turn()
@@ -420,10 +416,10 @@ class StreamChannel(CommandChannel):
                     self._end_turn()
                     await trio.lowlevel.checkpoint()
                     self._begin_turn()
-                    now, turns = trio.current_time(), turns + 1
-                    turn_ends = now + TURN
+                    now, busy = trio.current_time(), busy + length
+                    turn_ends = now + length
                     # One turn that took long may have been a pause of the machine.
-                    waited = now - self.last_read if turns > 1 else 0.0
+                    waited = now - self.last_read if busy > TURN else 0.0
         finally:
             self._end_turn()
 

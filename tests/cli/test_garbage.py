@@ -69,3 +69,12 @@ async def test_an_error_of_the_block_stays_as_it_is(
         async with short_collections():
             raise ValueError("odd")
     assert gc.get_freeze_count() == 0
+
+
+async def test_full_collections_are_frequent_and_small_for_a_block(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    before = gc.get_threshold()
+    async with short_collections():
+        assert gc.get_threshold() == garbage.THRESHOLDS
+    assert gc.get_threshold() == before

@@ -506,3 +506,34 @@ async def test_answers_of_a_turn_that_fails_become_errors(autojump_clock, error,
             await near.send_all(encode_frame(Command(10, opaque=3)))
             assert client.receive_commands(await near.receive_some())[0].code == 0
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(("crowd", "least", "most"), [(1, 2, 6), (1000, 9, 12)])
+async def test_a_chunk_of_dear_requests_gives_others_more_turns_beside_many_streams(
+    crowd: int, least: int, most: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    count, seen = 40, []
+    turns = 0
+
+    def handler(_channel: object, command: Command) -> Command:
+        autojump_clock.jump(0.001)
+        seen.append(turns)
+        return Command.response(0, body=command.body)
+
+    near, far = trio.testing.memory_stream_pair()
+    served = StreamChannel(near, handler, crowd=lambda: crowd)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(served.run)
+
+        @nursery.start_soon
+        async def others() -> None:
+            nonlocal turns
+            while len(seen) < count:
+                turns += 1
+                await trio.lowlevel.checkpoint()
+
+        await far.send_all(b"".join(encode_frame(Command(7, opaque=n)) for n in range(count)))
+        while len(seen) < count:
+            await trio.lowlevel.checkpoint()
+        assert least <= seen[-1] - seen[0] <= most
+        nursery.cancel_scope.cancel()
