@@ -241,10 +241,15 @@ class RouteCache:
             flight = self._flights[key] = _Flight()
             self._nursery.start_soon(self._fly, key, flight)
         await flight.done.wait()
-        if flight.error is not None:
+        if flight.error is None:
+            assert flight.route is not None
+            return flight.route
+        try:
             raise flight.error
-        assert flight.route is not None
-        return flight.route
+        finally:
+            # The error's traceback has this frame: a circle that only a collection
+            # would end, with all that the callers hold.
+            del flight
 
     async def _fly(self, key: tuple[str, DefaultTopic | None], flight: _Flight) -> None:
         topic, default = key
@@ -263,6 +268,7 @@ class RouteCache:
             del self._flights[key]
             flight.done.set()
             self._wake.set()
+            del flight  # as in `fetch`
 
     async def _query(self, entry: _Entry, default: DefaultTopic | None) -> TopicRoute:
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -194,6 +196,26 @@ async def test_the_default_topic_does_not_replace_a_known_route(autojump_clock: 
         with pytest.raises(TopicNotFoundError):
             await fixture.cache.fetch("t", DefaultTopic("TBW102", 4))
         assert len(fixture.cache.subscribe_queues("t")) == 3
+
+
+async def test_the_error_of_a_query_goes_with_its_last_user() -> None:
+    async def ask(fixture: Fixture) -> weakref.ref[Exception]:
+        try:
+            await fixture.cache.fetch("nobody")
+        except TopicNotFoundError as error:
+            return weakref.ref(error)
+        raise AssertionError("somebody knew the topic")
+
+    async with running() as fixture:
+        gc.collect()
+        gc.disable()
+        try:
+            error = await ask(fixture)
+            for _ in range(3):
+                await trio.lowlevel.checkpoint()
+            assert error() is None  # in no circle with the frames that it passed
+        finally:
+            gc.enable()
 
 
 async def test_closing_ends_queries(autojump_clock: MockClock) -> None:

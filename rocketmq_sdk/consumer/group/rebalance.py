@@ -208,7 +208,7 @@ class Rebalancer:
         """
         standstill = self.standstill
         if standstill.happened:
-            logger.warning(
+            logger.info(
                 "group %s: this program has stood still for at least %.0f s; nothing is committed "
                 "until it is known what became of its queues",
                 self._context.group,

@@ -11,7 +11,7 @@ from typing import Final
 
 from rocketmq_sdk.clock import elapsed
 
-LATE: Final = 1.0
+LATE: Final = 2.0
 """Seconds too late at which something regular tells of a standstill."""
 
 
