@@ -126,6 +126,7 @@ async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
             broker.on_recovery = recovered
             async with broker, short_collections(), open_quiet_nursery() as nursery:
                 bar.close()
+                _warn_of_open_metrics(broker.metrics_address)
                 _say_ready(broker, manager, as_json=options.json)
                 nursery.start_soon(manager.live)
                 async for number in signals:
@@ -134,6 +135,18 @@ async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
                     manager.closing(name)
                     break
                 nursery.cancel_scope.cancel()
+
+
+def _warn_of_open_metrics(address: str | None) -> None:
+    """Say when others than this machine's programs may read the metrics."""
+    host = "127.0.0.1" if address is None else split_address(address)[0]
+    if not host.startswith("127.") and host not in ("::1", "localhost"):
+        print(
+            f"rocketmq: warning: whoever reaches {address} reads the metrics, with the names of "
+            "topics and groups",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _say_ready(broker: EmbeddedBroker, manager: ServiceManager, *, as_json: bool) -> None:
