@@ -29,6 +29,7 @@ from rocketmq_sdk import (
     TransactionState,
     reply_message,
 )
+from rocketmq_sdk.testing import TestBroker
 from support.doors import DOORS, DoorUnderTest
 
 if TYPE_CHECKING:
@@ -55,6 +56,10 @@ async def broker_of(
     door: DoorUnderTest, connection: str, **settings: object
 ) -> AsyncIterator[Settings]:
     """A broker, and how it is reached."""
+    if connection == "memory network":
+        async with TestBroker(**settings) as test_broker:
+            yield {"namesrv": test_broker.party("shop")}
+        return
     if connection == "in process":
         async with door.EmbeddedBroker(**settings) as broker:
             yield {"namesrv": broker}
@@ -344,3 +349,12 @@ def test_the_same_results_and_errors(
     scenario: Callable[..., Coroutine[Any, Any, None]], door: DoorUnderTest, connection: str
 ) -> None:
     door.run(scenario, connection)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=[one.__name__ for one in SCENARIOS])
+def test_the_same_on_a_network_in_memory(
+    scenario: Callable[..., Coroutine[Any, Any, None]],
+) -> None:
+    """It belongs to one loop of trio, so other doors cannot reach it."""
+    (door,) = (door for door in DOORS if door.name == "trio")
+    door.run(scenario, "memory network")
