@@ -1,9 +1,10 @@
 """What is to be seen where Spark runs otherwise than in one JVM of one session:
-executors of their own, and Connect.
+executors of their own, Connect, tasks that are tried twice, executors that come and go,
+declarative pipelines.
 
 Run as a program this is such a session, `python -m tools.spark_modes MODE` in the
-directory `tests` (MODE: local-cluster, local-cluster-tcp or connect). Exit
-code 0 when everything was as it should be.
+directory `tests` (MODE: local-cluster, local-cluster-tcp, connect, speculation,
+allocation or pipelines). Exit code 0 when everything was as it should be.
 """
 
 from __future__ import annotations
@@ -24,8 +25,19 @@ import pytest
 import trio
 
 import rocketmq_sdk
-from rocketmq_sdk import Admin
+from rocketmq_sdk import Admin, Message, Producer
 from support.processes import broker_process
+from tools.spark_declared import run_pipeline
+from tools.spark_scheduling import (
+    ALLOCATION,
+    PATIENCE,
+    SPECULATION,
+    cluster_session,
+    count_executors,
+    standalone,
+    stumbling,
+    until,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,7 +45,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROWS = 12_000
-PATIENCE = 240.0
 SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
@@ -265,19 +276,8 @@ def _lose_an_executor(spark: SparkSession, cluster: Cluster, topic: str, executo
 
 
 def _cluster(namesrv: str, broker: str, directory: Path, *, sockets: bool) -> None:
-    from pyspark.sql import SparkSession
-
-    from rocketmq_sdk.spark import register
-
-    builder: Any = SparkSession.builder.master("local-cluster[2,1,1024]").appName("spark-modes")
-    builder = builder.config("spark.python.unix.domain.socket.enabled", str(sockets).lower())
-    for name, value in SETTINGS.items():
-        builder = builder.config(name, value)
-    spark: SparkSession = builder.getOrCreate()
-    work = Path(os.environ["SPARK_HOME"]) / "work" / spark.sparkContext.applicationId
-    try:
-        spark.sparkContext.setLogLevel("OFF")
-        register(spark)
+    sockets_of_spark = {"spark.python.unix.domain.socket.enabled": str(sockets).lower()}
+    with cluster_session("local-cluster[2,1,1024]", {**SETTINGS, **sockets_of_spark}) as spark:
         executors = _executors(spark)
         told(
             f"two executors, {executors}; {'Unix sockets' if sockets else 'TCP'} between them and "
@@ -296,9 +296,96 @@ def _cluster(namesrv: str, broker: str, directory: Path, *, sockets: bool) -> No
         )
         if sockets:
             _lose_an_executor(spark, cluster, f"{topic}-lost", executors[0])
-    finally:
-        spark.stop()
-        shutil.rmtree(work, ignore_errors=True)
+
+
+# --- tasks tried twice, executors that come and go
+
+
+def _speculation(namesrv: str, directory: Path) -> None:
+    """The second try of a task sends what the first has sent, with the same ids."""
+    from rocketmq_sdk.spark import deduplicated
+
+    rows = 80_000
+    with (
+        standalone(directory) as master,
+        cluster_session(master, {**SETTINGS, **SPECULATION}) as spark,
+    ):
+        until(lambda: count_executors(spark) == 2, "the executors do not come")
+        cluster = Cluster(spark, namesrv)
+        marks = directory / "marks"
+        marks.mkdir()
+        frame = stumbling(spark, rows, marks)
+        cluster.write(frame, "speculation")
+        tries = {mark.name for mark in marks.iterdir()}
+        assert {f"{number}-0" for number in range(8)} | {"7-1"} <= tries, tries
+        doubles = check(cluster.read("speculation"), rows, doubles=True) - rows
+        assert doubles, "the first try had sent nothing yet"
+        check(deduplicated(cluster.read("speculation")), rows)
+        told(
+            f"a task tried twice at the same time: none of {rows:,} rows missing, {doubles:,} "
+            "twice, none of them when deduplicated"
+        )
+        read = cluster.stream("speculation").select("body", "queueId", "queueOffset")
+        files = str(directory / "files")
+        _finish(read.writeStream.format("parquet").option("path", files), directory, "files")
+        assert check(spark.read.parquet(files), rows, doubles=True) == rows + doubles
+        told(f"stream: {rows + doubles:,} rows to files, each once")
+
+
+def _allocation(namesrv: str, directory: Path) -> None:
+    """Plans and ids do not depend on how many executors there are."""
+    with cluster_session("local-cluster[3,1,1024]", {**SETTINGS, **ALLOCATION}) as spark:
+        cluster = Cluster(spark, namesrv)
+        seen = [count_executors(spark)]
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(0.1):
+                seen.append(count_executors(spark))
+
+        watching = threading.Thread(target=watch)
+        watching.start()
+        try:
+            batches(spark, cluster, "allocation")
+            streams(spark, cluster, "allocation", directory)
+            until(lambda: count_executors(spark) == 1, "executors are not given back")
+        finally:
+            over.set()
+            watching.join()
+        assert max(seen) > 1, "there was never more than one executor"
+        told(f"executors came and went: between {min(seen)} and {max(seen)} of them")
+
+
+def _pipelines(namesrv: str, directory: Path) -> None:
+    """A declared table fed from a topic, a view of it, and a topic as a sink."""
+    from rocketmq_sdk.spark.cluster import bridge
+    from rocketmq_sdk.spark.options.parsing import parse
+    from rocketmq_sdk.spark.options.table import Use
+    from rocketmq_sdk.spark.read.batch import TaskReader
+    from rocketmq_sdk.spark.read.edges import batch_ranges
+    from rocketmq_sdk.spark.schema import COLUMNS
+
+    async def fill(begin: int, end: int) -> None:
+        async with Producer("declared", namesrv=namesrv) as producer:
+            for number in range(begin, end, 100):
+                await producer.send_batch(
+                    [
+                        Message("declared", b"%d" % each, tags=f"t{each % 3}")
+                        for each in range(number, number + 100)
+                    ]
+                )
+
+    def copied() -> list[int]:
+        settings = parse({"namesrvAddr": namesrv, "subscribe": "declared-copy"}, Use.BATCH)
+        parts = TaskReader(settings, COLUMNS).read(bridge.run(batch_ranges, settings))
+        return sorted(int(body) for part in parts for body in part.column("body").to_pylist())
+
+    rows = 3_000
+    trio.run(fill, 0, rows)
+    run_pipeline(directory, namesrv)
+    found = copied()
+    assert found == list(range(rows)), (len(found), found[:5])
+    told(f"a declared pipeline: {rows:,} rows from a topic to a table and on to a topic")
 
 
 # --- Connect
@@ -350,6 +437,14 @@ def _surroundings() -> None:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
+MODES = {
+    "connect": _connect,
+    "speculation": _speculation,
+    "allocation": _allocation,
+    "pipelines": _pipelines,
+}
+
+
 def main(mode: str) -> None:
     """One session."""
     began = time.monotonic()
@@ -358,8 +453,8 @@ def main(mode: str) -> None:
         broker_process() as broker,
     ):
         _surroundings()
-        if mode == "connect":
-            _connect(broker.namesrv, Path(directory))
+        if mode in MODES:
+            MODES[mode](broker.namesrv, Path(directory))
         else:
             _cluster(
                 broker.namesrv, broker.address, Path(directory), sockets=mode == "local-cluster"
