@@ -4,6 +4,7 @@ SDK's exporter in memory.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -30,6 +31,7 @@ from rocketmq_sdk import (
     TransactionProducer,
     TransactionState,
     otel,
+    sync,
 )
 from rocketmq_sdk.client import observers
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
@@ -389,3 +391,24 @@ async def test_a_ratio_leaves_sends_outside_of_spans_out(autojump_clock: MockClo
     assert found.metrics()["messaging.client.sent.messages"][0][1] == 2
     with pytest.raises(ConfigurationError, match="from 0 to 1"):
         otel.instrument(ratio=2)
+
+
+@pytest.mark.real_time
+def test_a_listener_in_a_thread_finds_its_span(recorded: Recorded) -> None:
+    called, inside = threading.Event(), []
+
+    def listener(_message: ReceivedMessage) -> None:
+        inside.append(trace.get_current_span().get_span_context().span_id)
+        called.set()
+
+    with sync.EmbeddedBroker() as broker, sync.Producer("shop", namesrv=broker) as producer:
+        producer.send(Message("orders", b"1"))
+        with sync.PushConsumer(
+            "billing",
+            namesrv=broker,
+            subscriptions={"orders": "*"},
+            listener=listener,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+        ):
+            assert called.wait(30)
+    assert inside == [id_of(recorded.one("process orders"))]

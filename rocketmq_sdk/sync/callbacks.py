@@ -12,6 +12,7 @@ import inspect
 import math
 import threading
 from collections import deque
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 import outcome
@@ -34,11 +35,13 @@ SLOW: Final = 0.1
 class _Job:
     """A call, and the trio task that waits for it."""
 
-    __slots__ = ("abandoned", "argument", "function", "result", "task")
+    __slots__ = ("abandoned", "argument", "context", "function", "result", "task")
 
     def __init__(self, function: Callable[[Any], object], argument: object) -> None:
         self.function = function
         self.argument = argument
+        self.context = copy_context()
+        """What the function sees: spans of tracing, for example."""
         self.task = trio.lowlevel.current_task()
         self.abandoned = False
         self.result: outcome.Outcome[object]
@@ -72,7 +75,7 @@ class _Worker:
                 continue
             if not line:
                 owner.tell()  # this call may take long
-            job.result = outcome.capture(job.function, job.argument)
+            job.result = outcome.capture(job.context.run, job.function, job.argument)
             owner.done.append(job)
 
 
