@@ -115,6 +115,15 @@ class ConsumeQueue(UnitChain):
                 return code
         return None
 
+    @property
+    def lacks_extension(self) -> bool:
+        """Whether units point into files of the extension that are not there."""
+        if self.ext is None:
+            return False
+        last = self._address(range(self.end - 1, self.first - 1, -1))
+        first = None if last is None else self._address(range(self.first, self.end))
+        return first is not None and last is not None and not self.ext.reaches(first, last)
+
     def settle_ext(self) -> None:
         """Cut the extension after the last unit that points to it.
 

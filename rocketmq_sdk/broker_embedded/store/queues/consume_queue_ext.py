@@ -67,6 +67,11 @@ class ConsumeQueueExt:
         """Where the files are."""
         return self._files.directory
 
+    def reaches(self, first: int, last: int) -> bool:
+        """Whether there are files for two addresses, and no gap in between."""
+        places = (self._files.find(address - _LOWEST) for address in (first, last))
+        return self._files.gap is None and None not in places
+
     def put(self, tags_code: int, store_timestamp: int, bit_map: bytes) -> int | None:
         """Append a record; returns what the unit has to hold.
 

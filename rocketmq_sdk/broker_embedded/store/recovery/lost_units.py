@@ -13,6 +13,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.store.log.record import is_dispatched
+from rocketmq_sdk.broker_embedded.store.queues.consume_queue import ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import is_rebuilt
 from rocketmq_sdk.broker_embedded.store.recovery.log_scanner import LogScanner
 
@@ -56,10 +57,10 @@ class LostUnits:
     def read_from(self) -> int | None:
         """From where on the log has to be read for them; None when nothing is missing.
 
-        Clears queues that lack their first units, as units can only be added behind
-        others. Raises `StoreError`.
+        Clears queues that lack their first units or extensions, as units can only be
+        added behind others. Raises `StoreError`.
         """
-        positions = [*self._later(), *self._earlier()]
+        positions = [*self._later(), *self._earlier(), *self._without_extension()]
         if self._told > _NAMED:
             _log.error("%d more queues lack units", self._told - _NAMED)
         return min(positions) if positions else None
@@ -129,3 +130,15 @@ class LostUnits:
                 del doubtful[key]
                 found.clear()
                 yield head.position
+
+    def _without_extension(self) -> Iterator[int]:
+        """Where to begin for queues whose units point to nothing."""
+        for queue in self._table:
+            if (
+                isinstance(queue, ConsumeQueue)
+                and is_rebuilt(queue.topic)
+                and queue.lacks_extension
+            ):
+                self._tell((queue.topic, queue.queue_id), "files of its extension")
+                queue.clear()
+                yield self._log.min_position

@@ -207,3 +207,31 @@ async def test_a_log_without_its_last_file_is_told(
     assert f"what follows {end} is lost, and new messages take those queue offsets again" in (
         caplog.text
     )
+
+
+@pytest.mark.parametrize("place", [*PLACES, "all"])
+async def test_a_queue_without_files_of_its_extension_is_built_again(
+    place: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its units hold no tags codes of their own."""
+    files = MemoryFileSystem(write_through=True)
+    config = small_config(enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext=1024)
+    wanted = [b"%d" % number for number in range(4 * COUNT)]
+    async with open_store(files, config) as store:
+        for body in wanted:
+            assert store.put(message(body=body, tag=f"T{int(body) % 3}")).ok
+    directory = "consumequeue_ext/TopicA/0"
+    if place == "all":
+        files.remove_tree(directory)
+    else:
+        files.remove(file_of(files, directory, place))
+    for life in range(2):
+        caplog.clear()
+        async with open_store(files, config) as store:
+            assert bodies(store) == wanted
+            for number in range(len(wanted)):
+                unit = store.queue_unit("TopicA", 0, number)
+                assert unit is not None
+                assert unit[2] == message(tag=f"T{number % 3}").tags_code
+        assert ("lacks files of its extension" in caplog.text) is (life == 0)
+    assert verify(FileSystemReader(files)).findings == []
