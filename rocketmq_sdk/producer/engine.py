@@ -184,6 +184,8 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         seconds: float,
         packed: tuple[bytes, int] | None = None,
         more: str = "",
+        *,
+        unawaited: bool = False,
     ) -> SendHandle:
         topic = self._topics[message.topic]
         config = self.config
@@ -219,7 +221,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             self._attempts,
             self._under_way,
         )
-        return self._go(handle, queue, selector, key)
+        return self._go(handle, queue, selector, key, unawaited=unawaited)
 
     def _accumulate(self, accumulator: Accumulator, message: Message) -> AccumulatedHandle:
         """Put a message into a batch."""
@@ -241,6 +243,8 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         queue: MessageQueue | None = None,
         selector: QueueSelector | None = None,
         key: object = UNSET,
+        *,
+        unawaited: bool = False,
     ) -> SendHandle:
         loop = self._running_loop() if self._loop is None else self._loop
         if (
@@ -254,7 +258,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             self._hooks.before(handle)
         self._under_way.admit(handle)
         try:
-            loop.start(handle)
+            loop.start(handle, unawaited=unawaited)
         except Exception as error:
             logger.exception("%r could not be started", handle)
             self._under_way.end(handle, None, error)

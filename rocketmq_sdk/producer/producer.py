@@ -206,9 +206,8 @@ class Producer(SendEngine):
             and accumulator.takes(message)
         ):
             return self._accumulate(accumulator, message)
-        handle = self._start(
-            message, queue, selector, key, self._timeout if timeout is None else to_seconds(timeout)
-        )
+        seconds = self._timeout if timeout is None else to_seconds(timeout)
+        handle = self._start(message, queue, selector, key, seconds, unawaited=True)
         if handle.done and isinstance(handle.error, TooManyRequestsError) and not handle.unknown:
             handle.observed = True
             raise handle.error

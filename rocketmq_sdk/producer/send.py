@@ -85,6 +85,9 @@ class SendLoop:
         self._limit = config.send_timeout_per_attempt
         self._first_attempts = 1 + config.retry_times
         self._persistent = config.retry_until_deadline
+        # A broker in this process has answered before `submit` returned, so that no
+        # message finds another one under way.
+        self._at_once = False
         self._gathers = (
             not client.remoting.interceptors
             and client.config.header_encoding is HeaderEncoding.JSON
@@ -129,8 +132,12 @@ class SendLoop:
 
     # --- the way of one message
 
-    def start(self, handle: SendHandle) -> None:
-        """Make the next attempt now, or as soon as the route is known."""
+    def start(self, handle: SendHandle, *, unawaited: bool = False) -> None:
+        """Make the next attempt now, or as soon as the route is known.
+
+        `unawaited`: whoever hands it over does not wait for it now, and may hand over
+        more.
+        """
         topic = handle.topic
         if handle.deadline < self.timekeeper.due:
             self.timekeeper.watch(handle.deadline)
@@ -138,7 +145,7 @@ class SendLoop:
             self._routes.enter(topic.topic, handle)
         elif (
             self._gathers
-            and self._under_way.count > 1
+            and (self._under_way.count > 1 or (unawaited and self._at_once))
             and handle.code == _PLAIN
             and not handle.sys_flag
             and (handle.message.is_plain or not handle.message.flag)
@@ -242,7 +249,9 @@ class SendLoop:
                 if self._interceptors
                 else partial(self._answered, handle)
             )
-            handle.call = channel.submit(command, timeout, answered)
+            handle.call = call = channel.submit(command, timeout, answered)
+            if call.done:
+                self._at_once = True
         except RocketMQError as error:
             self._failed(handle, error)
 

@@ -35,12 +35,12 @@ class CallTable:
     __slots__ = (
         "_address",
         "_heap",
-        "_limit",
         "_look_at",
         "_number",
         "_opaque",
         "due",
         "late_answers",
+        "limit",
         "slots",
         "unanswered_since",
     )
@@ -53,7 +53,7 @@ class CallTable:
         self.unanswered_since = math.inf
         """When the first overdue call was made; set back when the peer is heard from.
         """
-        self._limit = limit
+        self.limit = limit
         self._address = address
         self._opaque = 0
         self._heap: list[tuple[float, int]] = []
@@ -64,7 +64,7 @@ class CallTable:
 
     def admit(self) -> None:
         """Raise `TooManyRequestsError` when no more calls are allowed."""
-        if len(self.slots) >= self._limit:
+        if len(self.slots) >= self.limit:
             raise TooManyRequestsError(
                 f"{len(self.slots)} requests to {self._address} wait for answers, the limit"
             )
@@ -72,7 +72,7 @@ class CallTable:
     @property
     def has_room(self) -> bool:
         """Whether one more call is allowed."""
-        return len(self.slots) < self._limit
+        return len(self.slots) < self.limit
 
     def next_opaque(self) -> int:
         """A number that no request in flight has."""

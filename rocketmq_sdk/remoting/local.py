@@ -11,27 +11,31 @@ middle of a handler, and a chain of calls cannot grow the stack.
 from __future__ import annotations
 
 from collections import deque
+from copy import copy
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.errors import LocalProtocolError, WrongRunError
+from rocketmq_sdk.errors import LocalProtocolError, RocketMQError, WrongRunError
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
+from rocketmq_sdk.protocol.header_json import decode_json_header
 from rocketmq_sdk.protocol.text import valid_text
-from rocketmq_sdk.remoting.channel import ChannelLimits, PendingCall
+from rocketmq_sdk.remoting.channel import ChannelLimits, PendingCall, logger
 from rocketmq_sdk.remoting.command_channel import CommandChannel
 from rocketmq_sdk.remoting.dispatch import error_response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from rocketmq_sdk.remoting.channel import Channel, Handler
+    from rocketmq_sdk.remoting.channel import Channel, FormRequest, Handler, Turn
 
 LOCAL_ADDRESS: Final = "127.0.0.1:0"
 LOCAL_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 TEXTS_SURELY_FIT: Final = 64 * 1024
+PAUSE: Final = 31
+"""The most times that requests go alone before they are tried together again."""
 HEADER_ROOM: Final = 1024 * 1024
 """A bound on the size of a header with texts of that length.
 
@@ -209,6 +213,91 @@ class LocalChannel(LocalEndpoint):
     """
 
     _delivering = False
+    _pause = _skip = 0
+
+    @trio.lowlevel.enable_ki_protection
+    def submit_forms(
+        self, requests: Sequence[FormRequest], on_done: Callable[[PendingCall], None]
+    ) -> list[PendingCall]:
+        """Requests that the server serves together; their answers go through the queue.
+
+        One request, and what the server wants to see alone, is for `submit`.
+        """
+        found: list[PendingCall] = []
+        if len(requests) < 2 or self._link.through_codec or self.peer._together is None:
+            return found
+        try:
+            self._check_open()
+        except RocketMQError:
+            return found  # `submit` says so to each of them
+        if self._skip:
+            self._skip -= 1
+            return found
+        commands = self._commands(requests)
+        answers = self._served(commands) if commands else ()
+        if commands:
+            # Where many are special, looking at each of them would be dear.
+            self._skip = self._pause = 0 if answers else min(2 * self._pause + 1, PAUSE)
+        for request, command, answer in zip(requests, commands, answers, strict=False):
+            call = self.calls.add_at(request[3], command.opaque, request[4], on_done)
+            call.tag = request[5]
+            found.append(call)
+            if answer is not None:
+                self.peer._unsent += len(answer.body)
+                self._link.put(self, answer)
+        return found
+
+    def _served(self, commands: Sequence[Command]) -> list[Command | None]:
+        """The answers to the first of several requests, which the server took together.
+
+        None where the server has put an answer into the queue itself.
+        """
+        turn, error = self._link.turn, None
+        frames: list[bytes | None] = []
+        if turn is not None:
+            turn.begin()
+        try:
+            while len(frames) < len(commands):
+                more = self.peer._serve_together(commands, len(frames))
+                if not more:
+                    break
+                frames += more
+        finally:
+            if turn is not None:
+                try:
+                    turn.end()
+                except RocketMQError as raised:
+                    error = raised
+        if error is None:
+            return [
+                None if frame is None else decode_frame(memoryview(frame)[4:]) for frame in frames
+            ]
+        logger.error(
+            "%s is told of an error, because what was done for it did not last: %s",
+            self.peer.remote_address,
+            error,
+        )
+        failure = error_response(error)
+        return [
+            None if frame is None else self.answer_now(command, copy(failure))
+            for command, frame in zip(commands, frames, strict=False)
+        ]
+
+    def _commands(self, requests: Sequence[FormRequest]) -> list[Command]:
+        """What the server gets: the first requests, as many as may be under way."""
+        calls, together = self.calls, self.peer._together
+        assert together is not None
+        commands: list[Command] = []
+        room = max(0, calls.limit - len(calls.slots))
+        for form, values, body, _since, _timeout, _tag in requests[:room]:
+            header = (form % (*values, calls.next_opaque())).encode()
+            if len(body) > self._body_surely_fits or len(header) > self._texts_surely_fit:
+                break
+            command = decode_json_header(header, body)
+            if not commands and together(command.code) is None:
+                break
+            commands.append(command)
+        return commands
 
     @trio.lowlevel.enable_ki_protection
     def submit(
@@ -247,8 +336,9 @@ class LocalChannel(LocalEndpoint):
 class _Link:
     """What both ends share: the queue, its task, the end."""
 
-    def __init__(self, *, through_codec: bool) -> None:
+    def __init__(self, *, through_codec: bool, turn: Turn | None) -> None:
         self.through_codec = through_codec
+        self.turn = turn
         self.token = trio.lowlevel.current_trio_token()
         self.scope = trio.CancelScope()
         self._queue: deque[tuple[LocalEndpoint, Command]] = deque()
@@ -325,15 +415,17 @@ async def open_local_channel(
     client_address: str = LOCAL_ADDRESS,
     on_open: Callable[[Channel], None] | None = None,
     through_codec: bool = False,
+    turn: Turn | None = None,
 ) -> LocalChannel:
     """The client's end of a new link to `server_handler`.
 
     Its `peer` is the serving end, which `on_open` is told of.
 
     The tasks of both ends live in `nursery`, the client's. `through_codec` makes bytes
-    of each command and reads them again, for tests.
+    of each command and reads them again, for tests. `turn` brackets what the server
+    serves together.
     """
-    link = _Link(through_codec=through_codec)
+    link = _Link(through_codec=through_codec, turn=turn)
     client = LocalChannel(
         link,
         client_handler,

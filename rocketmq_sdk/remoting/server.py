@@ -220,6 +220,7 @@ class RemotingServer:
             server_address=address,
             on_open=self._opened,
             through_codec=through_codec,
+            turn=self._turn,
         )
 
     def _opened(self, channel: Channel) -> None:
