@@ -1,3 +1,0 @@
-"""Nothing: a name for the glob of a local program."""
-
-from __future__ import annotations
