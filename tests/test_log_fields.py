@@ -131,6 +131,8 @@ def test_records_about_a_group_or_a_request_carry_it() -> None:
     bare, fields = [], set()
     for path, node, text in records():
         given = {keyword.arg: keyword.value for keyword in node.keywords}.get("extra")
+        if isinstance(given, ast.Dict):  # {**about(...), "more": ...}
+            given = next((each for each in given.values if isinstance(each, ast.Call)), None)
         if isinstance(given, ast.Call):
             fields |= {keyword.arg for keyword in given.keywords}
         elif any(f"{what} %{kind}" in text for what in ("group", "request") for kind in "sr"):

@@ -123,8 +123,7 @@ class Client(RunsOnce):
         )
         self._consumers: dict[str, ConsumerCallbacks] = {}
         self._producers: dict[str, ProducerCallbacks] = {}
-        self.jobs = PeriodicJobs()
-        """What its members and itself do again and again."""
+        self._jobs = PeriodicJobs()
         self._callbacks = CallbackDispatch(self._consumers, self._producers)
         self._heartbeats = Heartbeats(
             self,
@@ -157,8 +156,8 @@ class Client(RunsOnce):
             await self._find_name_servers(remoting, nursery)
             self._nursery = nursery
             await nursery.start(self.routes.run, nursery)
-            self.jobs.add(nursery, self._heartbeats.beat_regularly, FIRST_AFTER)
-            nursery.start_soon(self.jobs.run)
+            self._jobs.add(nursery, self._heartbeats.beat_regularly, FIRST_AFTER)
+            nursery.start_soon(self._jobs.run)
             try:
                 yield
             finally:
@@ -182,6 +181,11 @@ class Client(RunsOnce):
         self._addresses = addresses
         if self._name_servers is not None:
             self._name_servers.replace(random.sample(addresses, len(addresses)))
+
+    @property
+    def jobs(self) -> PeriodicJobs:
+        """What is done again and again, for the client and for its members."""
+        return self._jobs
 
     @property
     def running(self) -> bool:

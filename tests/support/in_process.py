@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from rocketmq_sdk.cli import main
+from rocketmq_sdk.client import observers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,9 +59,11 @@ def run_program(text: str, name: str) -> str:
     code = compile(text, name, "exec")
     out = io.StringIO()
     before, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    observers_before = observers.installed()
     try:
         with own_logging(), redirect_stdout(out):
             exec(code, sys.modules["__main__"].__dict__)
     finally:
         sys.modules["__main__"] = before
+        observers._installed = observers_before
     return out.getvalue()

@@ -203,7 +203,7 @@ CLIENT_MACHINERY: Final = frozenset(
         *("nursery", "remoting", "register_producer", "register_consumer", "heartbeat_data"),
         *("unregister_producer", "unregister_consumer", "call_name_server", "call_address"),
         *("call_broker", "oneway_broker", "clock", "ids", "namespace", "brokers", "routes"),
-        "troubles",
+        *("troubles", "jobs"),
     }
 )
 
