@@ -14,8 +14,8 @@ Advance = Callable[[int], None]
 
 
 @contextmanager
-def progress(title: str, total: int) -> Iterator[Advance]:
-    """Yield a callback that takes how many are done so far."""
+def progress(title: str, total: int | None) -> Iterator[Advance]:
+    """Yield a callback that takes how many are done so far; a total may be unknown."""
     if not sys.stderr.isatty():
         yield lambda _done: None
         return
@@ -71,8 +71,10 @@ class LateProgress:
         self._stack.close()
 
 
-def _plain(title: str, total: int) -> Advance:
+def _plain(title: str, total: int | None) -> Advance:
+    of_all = "" if total is None else f" of {total:,}"
+
     def advance(done: int) -> None:
-        print(f"\r{title} {done:,} of {total:,}", end="", file=sys.stderr, flush=True)
+        print(f"\r{title} {done:,}{of_all}", end="", file=sys.stderr, flush=True)
 
     return advance

@@ -43,6 +43,15 @@ class Printed:
         return [json.loads(line) for line in self.lines]
 
 
+async def run_with(admin: Admin, *arguments: str) -> Printed:
+    """Run one command at the cluster of an `Admin`."""
+    options = parser().parse_all(arguments)
+    stream = io.StringIO()
+    out = Output(as_json=options.json, stream=stream)
+    code = await COMMANDS[options.command].run(Session(options, admin, out))
+    return Printed(code or 0, stream.getvalue())
+
+
 class Shell:
     """Runs commands against one broker."""
 
@@ -53,11 +62,7 @@ class Shell:
 
     async def run(self, *arguments: str) -> Printed:
         """Run one command."""
-        options = parser().parse_all(arguments)
-        stream = io.StringIO()
-        out = Output(as_json=options.json, stream=stream)
-        code = await COMMANDS[options.command].run(Session(options, self.admin, out))
-        return Printed(code or 0, stream.getvalue())
+        return await run_with(self.admin, *arguments)
 
     async def rows(self, *arguments: str) -> list[dict[str, Any]]:
         """The rows that a command prints; its exit code must be 0."""

@@ -14,6 +14,7 @@ from rocketmq_sdk.cli.operate import (
     doctor,
     groups,
     messages,
+    statistics,
     tail,
     topics,
     transfer,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 COMMANDS: Final[dict[str, Command]] = {
     command.name: command
     for module in (
-        *(topics, groups, messages, cluster, access),
+        *(topics, groups, messages, cluster, statistics, access),
         *(tail, dead_letters, transfer, doctor, bench),
     )
     for command in module.COMMANDS

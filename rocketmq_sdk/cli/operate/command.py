@@ -25,6 +25,14 @@ class Session:
     admin: Admin
     out: Output
 
+    def sending(self) -> dict[str, Any]:
+        """Settings of a producer: `--timeout` is that of a send, in one attempt.
+
+        A second one could store the message twice.
+        """
+        timeout = self.admin.client.config.api_timeout
+        return {"send_timeout": timeout, "send_timeout_per_attempt": timeout}
+
 
 @attrs.frozen
 class Command:

@@ -10,14 +10,18 @@ import trio
 from rocketmq_sdk.cli.operate.command import Command, Session, need, seconds, time, truth, whole
 from rocketmq_sdk.cli.operate.output import Row, moment
 from rocketmq_sdk.cli.operate.topics import addresses, place_arguments, topic_argument
+from rocketmq_sdk.client.api.connections import producer_connections
 from rocketmq_sdk.client.api.groups import all_groups, update_group
-from rocketmq_sdk.errors import ConfigurationError, GroupNotFoundError
+from rocketmq_sdk.codes import ResponseCode
+from rocketmq_sdk.errors import BrokerError, ConfigurationError, GroupNotFoundError
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.names import group_problem
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 
 if TYPE_CHECKING:
     import argparse
+
+    from rocketmq_sdk.protocol.bodies.connections import ClientConnection
 
 
 def _group(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
@@ -97,20 +101,49 @@ async def _lag(session: Session) -> int:
         await trio.sleep(options.watch)
 
 
+def _member(member: ClientConnection) -> Row:
+    return {
+        "client": member.client_id,
+        "address": member.client_addr,
+        "language": member.language.name,
+        "version": member.version,
+    }
+
+
 async def _members(session: Session) -> None:
     group = session.options.group_name
     session.out.rows(
-        (
-            {
-                "client": member.client_id,
-                "address": member.client_addr,
-                "language": member.language.name,
-                "version": member.version,
-            }
-            for member in await session.admin.groups.members(group)
-        ),
+        (_member(member) for member in await session.admin.groups.members(group)),
         none=f"no member of the group {group} is connected",
     )
+
+
+def _producers_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-g", "--producer-group", required=True, metavar="GROUP")
+    topic_argument(parser)
+
+
+async def _producers(session: Session) -> int:
+    """Like mqadmin, ask the brokers of the topic: producers are connected to those."""
+    options, client = session.options, session.admin.client
+    group = client.namespace.wrap(options.producer_group)
+    rows: dict[str, Row] = {}
+    for data in (await session.admin.topics.route(options.topic)).broker_datas:
+        address = data.broker_addrs.get(0)
+        if address is None:
+            continue
+        try:
+            found = await producer_connections(client, address, group)
+        except BrokerError as error:
+            if error.code != ResponseCode.SYSTEM_ERROR:
+                raise
+            continue  # nobody of the group is there
+        for member in found.connection_set:
+            rows[member.client_id] = _member(member)
+    session.out.rows(
+        rows.values(), none=f"no producer of the group {options.producer_group} is connected"
+    )
+    return int(not rows)
 
 
 async def _list(session: Session) -> None:
@@ -261,6 +294,12 @@ COMMANDS: Final = (
     ),
     Command("lag", "show how many messages groups are behind", _lag, _lag_arguments),
     Command("consumerConnection", "show the connected members of a group", _members, _group),
+    Command(
+        "producerConnection",
+        "show the connected members of a producer group",
+        _producers,
+        _producers_arguments,
+    ),
     Command("updateSubGroup", "make or change a group", _update, _update_arguments),
     Command("deleteSubGroup", "delete a group", _delete, _delete_arguments),
     Command("resetOffsetByTime", "let a group go on elsewhere", _reset, _reset_arguments),

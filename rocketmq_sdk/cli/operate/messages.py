@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.cli.operate.command import Command, Session, name_and_value, positive, time, whole
 from rocketmq_sdk.cli.operate.output import BODY_FORMATS, Row, closing, message_row, moment
 from rocketmq_sdk.cli.operate.topics import topic_argument
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, NotFoundError
 from rocketmq_sdk.model.queue import MessageQueue
 
 if TYPE_CHECKING:
@@ -55,7 +55,15 @@ def _by_id_arguments(parser: argparse.ArgumentParser) -> None:
 async def _by_id(session: Session) -> int:
     find, options = session.admin.messages, session.options
     if options.topic is None:
-        return _found(session, [await find.by_offset_id(options.msg_id)])
+        try:
+            return _found(session, [await find.by_offset_id(options.msg_id)])
+        except NotFoundError:
+            print(
+                "a broker that checks users shows a message to those only who name its topic: "
+                "give -t TOPIC",
+                file=sys.stderr,
+            )
+            raise
     return _found(session, [await find.by_id(options.topic, options.msg_id)])
 
 
@@ -200,7 +208,9 @@ async def _send(session: Session) -> None:
     queue = (
         None if options.broker is None else MessageQueue(options.topic, options.broker, options.qid)
     )
-    async with Producer("TOOLS_PRODUCER", client=session.admin.client) as producer:
+    async with Producer(
+        "TOOLS_PRODUCER", client=session.admin.client, **session.sending()
+    ) as producer:
         sent = await producer.send(message, queue=queue)
     session.out.row(
         {

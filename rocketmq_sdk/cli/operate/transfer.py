@@ -198,8 +198,10 @@ async def _import(session: Session) -> None:
     queues = route.publish_queues(options.topic)
     if not queues:
         raise ConfigurationError(f"the topic {options.topic} takes no messages (perm, queues)")
-    async with Producer("TOOLS_PRODUCER", client=session.admin.client) as producer:
-        with _opened(options.file, "r") as file, progress("messages", 0) as advance:
+    async with Producer(
+        "TOOLS_PRODUCER", client=session.admin.client, **session.sending()
+    ) as producer:
+        with _opened(options.file, "r") as file, progress("messages", options.limit) as advance:
             done = options.skip
             try:
                 for chunk in _chunks(file, options):

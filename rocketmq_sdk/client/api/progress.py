@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from rocketmq_sdk.client.api.caller import Caller, checked
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.protocol.bodies.progress import ConsumeStats, TopicStatsTable
+from rocketmq_sdk.protocol.bodies.progress import BrokerStatsData, ConsumeStats, TopicStatsTable
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.progress import (
     GetConsumeStatsRequestHeader,
     GetTopicStatsInfoRequestHeader,
+    ViewBrokerStatsDataRequestHeader,
 )
 
 
@@ -36,4 +37,18 @@ async def consume_stats(
         checked(
             await client.call_address(address, command, timeout), address=address, group=group
         ).body
+    )
+
+
+async def broker_stats(
+    client: Caller, address: str, name: str, key: str, timeout: float | None = None
+) -> BrokerStatsData:
+    """One statistic at one broker (315), as `TOPIC_PUT_NUMS` of a topic.
+
+    Raises the broker's error 1 where nothing was counted under the key.
+    """
+    header = ViewBrokerStatsDataRequestHeader(stats_name=name, stats_key=key)
+    command = Command.request(RequestCode.VIEW_BROKER_STATS_DATA, header)
+    return BrokerStatsData.decode(
+        checked(await client.call_address(address, command, timeout), address=address).body
     )

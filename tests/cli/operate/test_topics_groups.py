@@ -143,6 +143,37 @@ async def test_a_reset_that_is_not_clear_is_refused(
             await sh.run("resetOffsetByTime", "-g", "billing", "-t", "orders", *arguments)
 
 
+async def test_producers_that_are_connected(autojump_clock: MockClock) -> None:
+    async with shell() as sh:
+        nobody = await sh.run("producerConnection", "-g", "shop", "-t", "orders")
+        assert nobody.code == 1
+        await sh.producer.send(Message("orders", b"x"))
+        [row] = await sh.rows("producerConnection", "-g", "shop", "-t", "orders")
+        assert row["language"] == "PYTHON"
+
+
+async def test_how_much_a_topic_takes_and_gives(autojump_clock: MockClock) -> None:
+    async with shell() as sh:
+        [row] = await sh.rows("statsAll", "-t", "orders")
+        assert (row["group"], row["inDay"]) == (None, 0)
+        await sh.producer.send(Message("orders", b"x"))
+        await consume(sh, "billing", 1)
+        await trio.sleep(30)
+        [row] = await sh.rows("statsAll")
+        assert (row["topic"], row["group"]) == ("orders", "billing")
+        assert (row["inDay"], row["outDay"]) == (1, 1)
+        with pytest.raises(TopicNotFoundError):
+            await sh.run("statsAll", "-t", "nope")
+
+
+async def test_texts_at_the_name_server(autojump_clock: MockClock) -> None:
+    async with shell() as sh:
+        await sh.run("updateKvConfig", "-s", "NS", "-k", "a", "-v", "b")
+        assert await sh.rows("getKvConfig", "-s", "NS") == [{"key": "a", "value": "b"}]
+        await sh.run("deleteKvConfig", "-s", "NS", "-k", "a")
+        assert (await sh.run("getKvConfig", "-s", "NS")).lines == []
+
+
 async def test_groups_are_made_changed_and_deleted(autojump_clock: MockClock) -> None:
     async with shell() as sh:
         await sh.run("updateSubGroup", "-g", "billing", "-r", "3", "-s", "false")
