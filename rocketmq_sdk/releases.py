@@ -93,3 +93,26 @@ def why_unknown(remark: str | None) -> str | None:
         return None
     release = ".".join(map(str, number))
     return f"brokers serve {request_name(int(found[1]))} since RocketMQ {release}"
+
+
+_FIRST_REGULAR: Final = 194
+_V5: Final = 413
+"""The versions in frames (`MQVersion`) of V3_9_0_SNAPSHOT, from which on they are
+regular, and of V5_0_0.
+"""
+
+
+def version_in_frames(number: Number) -> int:
+    """The version that a release puts into its frames, as `MQVersion` counts."""
+    major, minor, patch = number
+    return _V5 + 2 * (100 * (major - 5) + 10 * minor + patch)
+
+
+def version_text(version: int) -> str:
+    """The name of a version in frames (`MQVersion`), or its number."""
+    if version < _FIRST_REGULAR:
+        return f"ordinal_{version}"
+    number, snapshot = divmod(version - _V5 + 1, 2)
+    number += 500
+    text = f"v{number // 100}_{number // 10 % 10}_{number % 10}"
+    return text if snapshot else f"{text}_snapshot"

@@ -47,12 +47,13 @@ from rocketmq_sdk.errors import StoreError, StoreFullError, StoreLockedError
 from rocketmq_sdk.testing.disk_model import DirectoryChange, Inode, parent_of
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_device import FaultyDevice
-from rocketmq_sdk.testing.stepped_threads import SteppedMailbox, SteppedThread
+from rocketmq_sdk.testing.stepped_threads import SteppedThread, start_stepped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Join, Mailbox, Result
+    from rocketmq_sdk.testing.stepped_threads import SteppedMailbox
 
 
 _AT_A_TIME: Final = 4
@@ -493,21 +494,4 @@ class FaultyFileSystem(FaultyDevice):
 
     def start_thread(self, name: str, work: Callable[[Mailbox], None]) -> tuple[Mailbox, Join]:
         """Start a thread; tasks run between its steps."""
-        mailbox = SteppedMailbox(lambda: self.pause(always=True))
-        thread = SteppedThread(name, lambda: work(mailbox))
-        ended = trio.Event()
-
-        async def drive() -> None:
-            try:
-                await self._drive(thread, mailbox)
-            finally:
-                thread.abandon()
-                ended.set()
-
-        async def join() -> None:
-            with trio.CancelScope(shield=True):
-                await ended.wait()
-            thread.result()
-
-        trio.lowlevel.spawn_system_task(drive)
-        return mailbox, join
+        return start_stepped(name, work, self._drive, lambda: self.pause(always=True))

@@ -125,23 +125,24 @@ class SteppedMailbox:
 
 
 def start_stepped(
-    name: str, work: Callable[[SteppedMailbox], None]
+    name: str,
+    work: Callable[[SteppedMailbox], None],
+    drive: Callable[[SteppedThread[None], SteppedMailbox], Awaitable[None]] | None = None,
+    pause: Callable[[], None] | None = None,
 ) -> tuple[SteppedMailbox, Callable[[], Awaitable[None]]]:
     """Start a thread that runs from one item of its mailbox to the next.
 
-    Gives the mailbox and what waits for the end. Call it in trio.
+    Gives the mailbox and what waits for the end. `drive` lets the thread and the tasks
+    take turns until it ends, `pause` is what the thread calls between its steps. Call
+    it in trio.
     """
-    mailbox = SteppedMailbox(lambda: thread.pause())
+    mailbox = SteppedMailbox(pause or (lambda: thread.pause()))
     thread = SteppedThread(name, lambda: work(mailbox))
     ended = trio.Event()
 
-    async def drive() -> None:
+    async def run() -> None:
         try:
-            while not thread.ended:
-                if mailbox.waiting:
-                    await mailbox.wait_filled()
-                await trio.lowlevel.checkpoint()
-                thread.advance()
+            await (drive or _by_turns)(thread, mailbox)
         finally:
             thread.abandon()
             ended.set()
@@ -151,5 +152,13 @@ def start_stepped(
             await ended.wait()
         thread.result()
 
-    trio.lowlevel.spawn_system_task(drive)
+    trio.lowlevel.spawn_system_task(run)
     return mailbox, join
+
+
+async def _by_turns(thread: SteppedThread[None], mailbox: SteppedMailbox) -> None:
+    while not thread.ended:
+        if mailbox.waiting:
+            await mailbox.wait_filled()
+        await trio.lowlevel.checkpoint()
+        thread.advance()

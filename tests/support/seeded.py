@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, TypeVar
 import trio
 import trio.testing
 
-from rocketmq_sdk.testing.simulation.seeded import seeded
+from rocketmq_sdk.testing.simulation.seeded import EPOCH_MS, seeded
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
 Result = TypeVar("Result")
-EPOCH_MS = 1_700_000_000_000
 LONGEST = 1_000_000
 """Virtual seconds that a run may take."""
 

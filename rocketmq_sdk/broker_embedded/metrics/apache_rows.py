@@ -14,6 +14,7 @@ from rocketmq_sdk.broker_embedded.metrics.page import Kind, Row
 from rocketmq_sdk.broker_embedded.metrics.request_times import labels_of
 from rocketmq_sdk.model.enums import ConsumeType
 from rocketmq_sdk.names import is_system_group
+from rocketmq_sdk.releases import version_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -34,19 +35,6 @@ _MODES: Final = {
     ConsumeType.CONSUME_PASSIVELY: "push",
     ConsumeType.CONSUME_POP: "pop",
 }
-_FIRST_REGULAR: Final = 194
-_V5: Final = 413
-"""The ordinals of V3_9_0_SNAPSHOT, from which on they are regular, and of V5_0_0."""
-
-
-def version_text(version: int) -> str:
-    """The name of a client's version (`MQVersion`), or its number."""
-    if version < _FIRST_REGULAR:
-        return f"ordinal_{version}"
-    number, snapshot = divmod(version - _V5 + 1, 2)
-    number += 500
-    text = f"v{number // 100}_{number // 10 % 10}_{number % 10}"
-    return text if snapshot else f"{text}_snapshot"
 
 
 def _truth(value: bool) -> str:

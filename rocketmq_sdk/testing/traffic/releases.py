@@ -14,7 +14,7 @@ from typing import Final
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.releases import FIRST_SERVED, Number
+from rocketmq_sdk.releases import FIRST_SERVED, Number, version_in_frames
 
 OLDEST: Final[Number] = (4, 9, 0)
 NEWEST: Final[Number] = (5, 4, 0)
@@ -41,7 +41,7 @@ class Release:
             )
         self.number: Number = number
         """Its parts."""
-        self.ordinal = (213 if major == 4 else 413) + 20 * minor + 2 * patch
+        self.ordinal = version_in_frames(number)
         """The version in its frames, as `MQVersion` counts."""
 
     def __str__(self) -> str:
