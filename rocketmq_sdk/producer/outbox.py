@@ -8,6 +8,7 @@ has nobody to go to goes its own way.
 
 from __future__ import annotations
 
+from itertools import islice
 from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Final
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_sdk.producer.handle import SendHandle
-    from rocketmq_sdk.remoting.channel import Channel, FormRequest, PendingCall
+    from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.remoting.channel import Channel, FormRequest, PendingCall, TemplateRequest
 
 SHARE: Final = 0.5
 """The share of the remaining time that an attempt may take.
@@ -47,12 +49,27 @@ class _Escaped(dict[str, str]):
         return escaped
 
 
+class _Way:
+    """What leaves by one connection: each message, and its request."""
+
+    __slots__ = ("channel", "handles", "in_process", "requests", "templates")
+
+    def __init__(self, channel: Channel | None) -> None:
+        self.channel = channel
+        self.in_process = channel is not None and channel.in_process
+        self.handles: list[SendHandle] = []
+        self.requests: list[FormRequest] = []
+        self.templates: list[TemplateRequest] = []
+        """The requests where they are handed over within the process."""
+
+
 class Outbox:
     """Gathers messages, first attempts without an aim, until the next tick.
 
     `channel_of` gives the open connection of an address to which nobody waits,
-    `answered` is called with each call that is over, its tag is the message, and
-    `go_alone` takes a message that cannot leave from here.
+    `answered` is called with each call that is over, its tag is the message, `judge`
+    with a message and its answer where there was no call, and `go_alone` takes a
+    message that cannot leave from here.
     """
 
     __slots__ = (
@@ -60,6 +77,7 @@ class Outbox:
         "_channel_of",
         "_escaped",
         "_go_alone",
+        "_judge",
         "_limit",
         "_now_ms",
         "_task",
@@ -72,12 +90,14 @@ class Outbox:
         *,
         now_ms: Callable[[], int],
         answered: Callable[[PendingCall], None],
+        judge: Callable[[SendHandle, Command], None],
         go_alone: Callable[[SendHandle], None],
         limit: float | None,
     ) -> None:
         self._channel_of = channel_of
         self._now_ms = now_ms
         self._answered = answered
+        self._judge = judge
         self._go_alone = go_alone
         self._limit = limit
         self._escaped = _Escaped()
@@ -115,7 +135,7 @@ class Outbox:
         handles, self.handles = self.handles, []
         born = str(self._now_ms())
         channel_of, escaped = self._channel_of, self._escaped
-        found: dict[str, tuple[Channel | None, list[SendHandle], list[FormRequest]]] = {}
+        found: dict[str, _Way] = {}
         for handle in handles:
             topic = handle.topic
             if handle.done:
@@ -133,11 +153,15 @@ class Outbox:
             target = handle.target = targets[topic.index.next() % len(targets)]
             way = found.get(target.address)
             if way is None:
-                way = found[target.address] = (channel_of(target.address), [], [])
+                way = found[target.address] = _Way(channel_of(target.address))
+            way.handles.append(handle)
+            if way.in_process:
+                template = target.template or topic.template_of(target)
+                way.templates.append((template, (born, handle.properties), handle.body))
+                continue
             unique = handle.message_id
             rest = escaped[handle.properties[_ID_AT + len(unique) + 1 :]]
-            way[1].append(handle)
-            way[2].append(
+            way.requests.append(
                 (
                     target.form or topic.form_of(target),
                     (born, f"UNIQ_KEY\\u0001{unique}\\u0002{rest}"),
@@ -147,17 +171,40 @@ class Outbox:
                     handle,
                 )
             )
-        for channel, those, requests in found.values():
-            self._submit(channel, those, requests)
+        for way in found.values():
+            if way.in_process:
+                self._exchange(way)
+            else:
+                self._submit(way)
 
-    def _submit(
-        self, channel: Channel | None, handles: list[SendHandle], requests: list[FormRequest]
-    ) -> None:
+    def _submit(self, way: _Way) -> None:
         """Hand requests to a connection; what it does not take goes alone."""
-        calls = () if channel is None else channel.submit_forms(requests, self._answered)
+        channel, handles = way.channel, way.handles
+        calls = () if channel is None else channel.submit_forms(way.requests, self._answered)
         for handle, call in zip(handles, calls, strict=False):
             handle.attempts -= 1
             handle.channel = channel
             handle.call = call
         for handle in handles[len(calls) :]:
             self._go_alone(handle)
+
+    def _exchange(self, way: _Way) -> None:
+        """Hand requests to a broker in the process, and take its answers.
+
+        What it wants to see alone goes alone, in its turn.
+        """
+        channel, handles, judge = way.channel, way.handles, self._judge
+        assert channel is not None
+        number = 0
+        while number < len(handles):
+            answers = channel.exchange(way.templates, number)
+            for handle, answer in zip(islice(handles, number, None), answers, strict=False):
+                if not handle.done:
+                    handle.attempts -= 1
+                    handle.channel = channel
+                    judge(handle, answer)
+            number += len(answers)
+            if not answers:
+                handle, number = handles[number], number + 1
+                if not handle.done:
+                    self._go_alone(handle)

@@ -96,6 +96,7 @@ class SendLoop:
             self._free_channel,
             now_ms=client.clock.now_ms,
             answered=self._answered_together,
+            judge=self._conclude,
             go_alone=self._choose,
             limit=self._limit,
         )
@@ -376,7 +377,11 @@ class SendLoop:
         if response is None:
             assert call.error is not None
             self._failed(handle, call.error)
-            return
+        else:
+            self._conclude(handle, response)
+
+    def _conclude(self, handle: SendHandle, response: Command) -> None:
+        """An attempt has its answer."""
         try:
             self._judge(handle, response)
         except Exception as error:

@@ -13,7 +13,7 @@ from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.producer.queue_selector import QueueIndex
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.frame_template import FrameTemplate
+from rocketmq_sdk.protocol.frame_template import CommandTemplate, FrameTemplate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ _FRESH: Final = -1
 class Target:
     """One queue to send to. `address` is that of the broker's master."""
 
-    __slots__ = ("address", "broker_name", "form", "queue", "queue_id_text")
+    __slots__ = ("address", "broker_name", "form", "queue", "queue_id_text", "template")
 
     def __init__(self, queue: MessageQueue, address: str) -> None:
         self.queue = queue
@@ -41,6 +41,8 @@ class Target:
         self.address = address
         self.form = ""
         """The header of a request to it, once `TopicTargets.form_of` was asked."""
+        self.template: CommandTemplate | None = None
+        """The requests to it, once `TopicTargets.template_of` was asked."""
 
 
 # Building the ext fields of a request anew costs more than copying those that all
@@ -191,10 +193,17 @@ class TopicTargets:
         """The header of a plain request to a target, for `%` with time, properties and
         opaque; properties as they stand between the quotes of JSON.
         """
-        fields = {**self.template, "e": target.queue_id_text, "n": target.broker_name}
-        sample = Command(RequestCode.SEND_MESSAGE_V2, ext_fields=fields)
-        target.form = FrameTemplate(sample, ("g", "i")).form
+        target.form = FrameTemplate(self._sample(target), ("g", "i")).form
         return target.form
+
+    def template_of(self, target: Target) -> CommandTemplate:
+        """The plain requests to a target, with time and properties as values."""
+        target.template = CommandTemplate(self._sample(target), ("g", "i"))
+        return target.template
+
+    def _sample(self, target: Target) -> Command:
+        fields = {**self.template, "e": target.queue_id_text, "n": target.broker_name}
+        return Command(RequestCode.SEND_MESSAGE_V2, ext_fields=fields)
 
     def only_broker(self, broker_name: str) -> bool:
         """Whether nobody but this broker has queues of the topic."""

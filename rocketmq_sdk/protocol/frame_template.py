@@ -1,4 +1,4 @@
-"""Frames that differ in a few texts only, written without encoding the rest again."""
+"""Frames and commands that differ in a few texts only; the rest is made once."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.header_json import encode_json_header
+from rocketmq_sdk.protocol.text import valid_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,6 +15,35 @@ if TYPE_CHECKING:
 _pack = Struct(">II").pack
 _OPAQUE: Final = 1_999_999_973
 """A number that stands for the opaque while the template is made."""
+_new = Command.__new__
+
+
+class CommandTemplate:
+    """Commands that are as a sample, but for the ext fields `names`."""
+
+    __slots__ = ("_fields", "_names", "_sample")
+
+    def __init__(self, sample: Command, names: Sequence[str]) -> None:
+        self._sample = sample
+        self._names = tuple(names)
+        self._fields = {name: valid_text(text) for name, text in sample.ext_fields.items()}
+
+    def command(self, values: Sequence[str], body: bytes = b"", opaque: int = 0) -> Command:
+        """A command of its own, with the values of `names` in their order."""
+        sample, fields = self._sample, self._fields.copy()
+        for name, value in zip(self._names, values, strict=True):
+            fields[name] = value
+        command = _new(Command)
+        command.code = sample.code
+        command.flag = sample.flag
+        command.opaque = opaque
+        command.remark = sample.remark
+        command.ext_fields = fields
+        command.body = body
+        command.language = sample.language
+        command.version = sample.version
+        command.encoding = sample.encoding
+        return command
 
 
 class FrameTemplate:

@@ -15,7 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
 import attrs
 import trio
@@ -25,6 +25,7 @@ from rocketmq_sdk.errors import ClosedError
 if TYPE_CHECKING:
     from rocketmq_sdk.errors import RocketMQError
     from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.protocol.frame_template import CommandTemplate
 
 logger = logging.getLogger("rocketmq_sdk.remoting")
 
@@ -45,14 +46,14 @@ Each two-way request must be answered in the end: until then it counts against
 with an error; it never ends the connection.
 """
 
-Together = Callable[["Channel", "Sequence[Command]"], "Sequence[bytes | None]"]
+Together = Callable[["Channel", "Sequence[Command]"], "Sequence[bytes | Command | None]"]
 """What serves several requests of one code that arrived together, for one connection.
 
 Synchronous. It gets what arrived from the first of them on. It serves as many as it
 can, as if one by one, up to a response or a request of another code. It returns an
-answer for each of them: the bytes of the frame, or None for a one-way request. The next
-one is served by its `Handler`, which also serves requests that come alone. It leaves no
-request open. To serve none of them must cost little.
+answer for each of them: the bytes of the frame, a command, or None for a one-way
+request. The next one is served by its `Handler`, which also serves requests that come
+alone. It leaves no request open. To serve none of them must cost little.
 """
 
 TOGETHER: Final = 64
@@ -65,6 +66,9 @@ Form, values, body, the moment from which on its timeout counts, the timeout, an
 tag of its call. The form gives the JSON header by `form % (*values, opaque)`
 (`FrameTemplate`).
 """
+
+TemplateRequest = tuple["CommandTemplate", "Sequence[str]", bytes]
+"""A request of `Channel.exchange`: template, values and body."""
 
 TURN: Final = 0.01
 """Seconds to handle commands of one chunk before other tasks have a turn."""
@@ -300,6 +304,8 @@ class Channel(ABC):
     """Whether closing has begun; nothing can be sent any more."""
     close_reason: str | None
     """Why the channel is closed, once it is."""
+    in_process: ClassVar[bool] = False
+    """Whether commands are handed over as they are, so that no frame is of use."""
     on_close: list[Callable[[Channel], None]]
     """Callbacks for when the channel is closed and all its calls have failed.
 
@@ -351,6 +357,19 @@ class Channel(ABC):
 
         They leave with one write. Returns their calls: as many as could be sent, from
         the first on. The next one is for `submit`, which says what keeps it back.
+        """
+        return ()
+
+    def exchange(
+        self,
+        requests: Sequence[TemplateRequest],  # noqa: ARG002 - for channels in the process
+        start: int = 0,  # noqa: ARG002
+    ) -> Sequence[Command]:
+        """Requests of one code that are answered before this returns.
+
+        That can be `in_process` only. Returns the answers to the first of the requests,
+        from index `start` on, as many as the peer serves together. The next one is for
+        `submit`.
         """
         return ()
 

@@ -208,11 +208,11 @@ class CommandChannel(Channel):
 
     def _serve_together(
         self, commands: Sequence[Command], number: int
-    ) -> Sequence[bytes | None] | None:
+    ) -> Sequence[bytes | Command | None] | None:
         """Serve the first of several requests of one code, from index `number` on.
 
-        Returns a frame, or None without one, for each that was served; None where they
-        cannot be served together.
+        Returns an answer, or None without one, for each that was served; None where
+        they cannot be served together.
         """
         first = commands[number]
         together = None if self._together is None else self._together(first.code)
@@ -234,10 +234,10 @@ class CommandChannel(Channel):
                 self.remote_address,
                 extra=about(peer=self.remote_address),
             )
-            for request in requests:
-                if not request.flag & FLAG_ONEWAY:
-                    self._answer(request, error_response(error))
-            return [None] * len(requests)
+            return [
+                None if request.flag & FLAG_ONEWAY else error_response(error)
+                for request in requests
+            ]
 
     @trio.lowlevel.enable_ki_protection
     async def _continue(self, request: Command, continuation: Continuation) -> None:

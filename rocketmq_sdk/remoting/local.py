@@ -11,16 +11,16 @@ middle of a handler, and a chain of calls cannot grow the stack.
 from __future__ import annotations
 
 from collections import deque
-from copy import copy
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import LocalProtocolError, RocketMQError, WrongRunError
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
-from rocketmq_sdk.protocol.header_json import decode_json_header
 from rocketmq_sdk.protocol.text import valid_text
 from rocketmq_sdk.remoting.channel import ChannelLimits, PendingCall, logger
 from rocketmq_sdk.remoting.command_channel import CommandChannel
@@ -29,7 +29,7 @@ from rocketmq_sdk.remoting.dispatch import error_response
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rocketmq_sdk.remoting.channel import Channel, FormRequest, Handler, Turn
+    from rocketmq_sdk.remoting.channel import Channel, Handler, TemplateRequest, Turn
 
 LOCAL_ADDRESS: Final = "127.0.0.1:0"
 LOCAL_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
@@ -60,6 +60,7 @@ def check_same_run(token: trio.lowlevel.TrioToken) -> None:
 class LocalEndpoint(CommandChannel):
     """One end of a link; `peer` is the other one."""
 
+    in_process = True
     peer: LocalEndpoint
 
     def __init__(
@@ -216,84 +217,71 @@ class LocalChannel(LocalEndpoint):
     _pause = _skip = 0
 
     @trio.lowlevel.enable_ki_protection
-    def submit_forms(
-        self, requests: Sequence[FormRequest], on_done: Callable[[PendingCall], None]
-    ) -> list[PendingCall]:
-        """Requests that the server serves together; their answers go through the queue.
+    def exchange(self, requests: Sequence[TemplateRequest], start: int = 0) -> list[Command]:
+        """The answers to the first of several requests that the server serves together.
 
         One request, and what the server wants to see alone, is for `submit`.
         """
-        found: list[PendingCall] = []
-        if len(requests) < 2 or self._link.through_codec or self.peer._together is None:
-            return found
+        link = self._link
+        if len(requests) < start + 2 or link.through_codec or self.peer._together is None:
+            return []
         try:
             self._check_open()
         except RocketMQError:
-            return found  # `submit` says so to each of them
+            return []  # `submit` says so to each of them
         if self._skip:
             self._skip -= 1
-            return found
-        commands = self._commands(requests)
-        answers = self._served(commands) if commands else ()
+            return []
+        commands = self._commands(requests, start)
+        answers = self._served(commands) if commands else []
         if commands:
             # Where many are special, looking at each of them would be dear.
             self._skip = self._pause = 0 if answers else min(2 * self._pause + 1, PAUSE)
-        for request, command, answer in zip(requests, commands, answers, strict=False):
-            call = self.calls.add_at(request[3], command.opaque, request[4], on_done)
-            call.tag = request[5]
-            found.append(call)
-            if answer is not None:
-                self.peer._unsent += len(answer.body)
-                self._link.put(self, answer)
-        return found
+        return answers
 
-    def _served(self, commands: Sequence[Command]) -> list[Command | None]:
-        """The answers to the first of several requests, which the server took together.
-
-        None where the server has put an answer into the queue itself.
-        """
+    def _served(self, commands: Sequence[Command]) -> list[Command]:
+        """The answers to the first of several requests, which were served together."""
         turn, error = self._link.turn, None
-        frames: list[bytes | None] = []
+        replies: list[bytes | Command | None] = []
         if turn is not None:
             turn.begin()
         try:
-            while len(frames) < len(commands):
-                more = self.peer._serve_together(commands, len(frames))
+            while len(replies) < len(commands):
+                more = self.peer._serve_together(commands, len(replies))
                 if not more:
                     break
-                frames += more
+                replies += more
         finally:
             if turn is not None:
                 try:
                     turn.end()
                 except RocketMQError as raised:
                     error = raised
-        if error is None:
-            return [
-                None if frame is None else decode_frame(memoryview(frame)[4:]) for frame in frames
-            ]
-        logger.error(
-            "%s is told of an error, because what was done for it did not last: %s",
-            self.peer.remote_address,
-            error,
-        )
-        failure = error_response(error)
+        if error is not None:
+            logger.error(
+                "%s is told of an error, because what was done for it did not last: %s",
+                self.peer.remote_address,
+                error,
+            )
+            return [error_response(error) for _reply in replies]
         return [
-            None if frame is None else self.answer_now(command, copy(failure))
-            for command, frame in zip(commands, frames, strict=False)
+            reply if type(reply) is Command else _command_of(reply)  # type: ignore[arg-type]
+            for reply in replies
         ]
 
-    def _commands(self, requests: Sequence[FormRequest]) -> list[Command]:
-        """What the server gets: the first requests, as many as may be under way."""
-        calls, together = self.calls, self.peer._together
+    def _commands(self, requests: Sequence[TemplateRequest], start: int) -> list[Command]:
+        """What the server gets of the requests, as many as may be handed over."""
+        together = self.peer._together
         assert together is not None
         commands: list[Command] = []
-        room = max(0, calls.limit - len(calls.slots))
-        for form, values, body, _since, _timeout, _tag in requests[:room]:
-            header = (form % (*values, calls.next_opaque())).encode()
-            if len(body) > self._body_surely_fits or len(header) > self._texts_surely_fit:
+        text_most, body_most = self._texts_surely_fit, self._body_surely_fits
+        for template, values, body in islice(requests, start, None):
+            texts = "".join(values)
+            if len(body) > body_most or len(texts) > text_most:
                 break
-            command = decode_json_header(header, body)
+            if not texts.isascii():
+                values = [valid_text(value) for value in values]
+            command = template.command(values, body)
             if not commands and together(command.code) is None:
                 break
             commands.append(command)
@@ -331,6 +319,12 @@ class LocalChannel(LocalEndpoint):
         command.flag |= FLAG_ONEWAY
         command.opaque = self.calls.next_opaque()
         self.peer._serve(self._carry(command))
+
+
+def _command_of(reply: bytes | None) -> Command:
+    if reply is None:
+        return Command.response(ResponseCode.SYSTEM_ERROR, remark="it was served without an answer")
+    return decode_frame(memoryview(reply)[4:])
 
 
 class _Link:

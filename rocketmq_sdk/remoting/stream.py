@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import ssl
 from contextlib import asynccontextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -450,10 +451,13 @@ class StreamChannel(CommandChannel):
         answers = self._serve_together(commands, number)
         if answers is None:
             return None
-        frames = [frame for frame in answers if frame is not None]
-        self._frames += frames
-        self._unsent = unsent = self._unsent + sum(map(len, frames))
-        if unsent > self._weigh_at:
+        for request, answer in zip(islice(commands, number, None), answers, strict=False):
+            if isinstance(answer, bytes):
+                self._frames.append(answer)
+                self._unsent += len(answer)
+            elif answer is not None:
+                self._answer(request, answer)
+        if self._unsent > self._weigh_at:
             self._weigh()
         return len(answers)
 

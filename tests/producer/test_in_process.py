@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import trio
 
 from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.errors import BrokerError, RocketMQError
+from rocketmq_sdk.errors import BrokerError, ClosedError, RocketMQError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.testing.interception import intercept, passed_on
 
 if TYPE_CHECKING:
-    import pytest
     from trio.testing import MockClock
 
 ODD: list[dict[str, Any]] = [
@@ -116,3 +116,25 @@ async def test_one_of_many_given_up_leaves_the_others(autojump_clock: MockClock)
             await handles[3]
         results = [await handle for handle in handles]
         assert len({result.message_id for result in results}) == 20
+
+
+async def test_who_is_told_of_a_result_may_send_and_give_up(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, Producer("p", namesrv=broker) as producer:
+        await producer.send(Message("t", b"first"))
+        under_way, more = producer._under_way, []
+
+        def tell(handle: Any) -> None:
+            if len(more) < 30 and handle.result is not None:
+                more.append(producer.submit(Message("t", b"again")))
+                handles[-1].abandon()
+
+        handles = [producer.submit(Message("t", b"x")) for _ in range(20)]
+        under_way.observers.append(tell)
+        for handle in handles[:-1]:
+            assert (await handle).offset_message_id
+        with pytest.raises(ClosedError):
+            await handles[-1]
+        await producer.flush()
+        assert len(more) == 30
+        assert all(handle.result for handle in more)
+        assert producer.in_flight == 0

@@ -11,12 +11,13 @@ import trio
 from rocketmq_sdk.errors import ConnectError, LocalProtocolError, RocketMQError, WrongRunError
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.frame import encode_frame
+from rocketmq_sdk.protocol.frame_template import CommandTemplate
 from rocketmq_sdk.remoting.channel import ChannelLimits
 from rocketmq_sdk.remoting.local import LocalChannel, open_local_channel
 from rocketmq_sdk.remoting.server import RemotingServer
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.remoting.channel import Channel, FormRequest, PendingCall
+    from rocketmq_sdk.remoting.channel import Channel, TemplateRequest
 
 
 def echo(_channel, command: Command) -> Command:
@@ -147,12 +148,6 @@ async def test_a_request_while_the_tasks_of_the_channel_are_cancelled_finds_it_c
             nursery.cancel_scope.cancel()
 
 
-FORM = (
-    '{"code":%s,"extFields":{"n":"%s"},"flag":0,"language":"PYTHON",'
-    '"opaque":%d,"serializeTypeCurrentRPC":"JSON","version":1}'
-)
-
-
 class Several:
     """A server that takes requests together, up to one that says "alone"."""
 
@@ -167,18 +162,20 @@ class Several:
     def together(self, code: int):
         return self.serve if code == 10 else None
 
-    def serve(self, _channel, commands) -> list[bytes | None]:
+    def serve(self, channel, commands) -> list[bytes | Command | None]:
         texts = [command.ext_fields["n"] for command in commands]
         count = texts.index("alone") if "alone" in texts else len(texts)
         if "fault" in texts:
             raise ValueError("no use")
         self.log.append(texts[:count])
-        frames: list[bytes | None] = []
+        replies: list[bytes | Command | None] = []
         for command in commands[:count]:
+            assert not command.ext_fields["n"].count("\ud800")
             answer = Command.response(0, remark=command.ext_fields["n"], body=command.body)
             answer.opaque = command.opaque
-            frames.append(encode_frame(answer))
-        return frames
+            command.ext_fields["n"] = "mine"
+            replies.append(answer if len(replies) % 2 else encode_frame(answer))
+        return replies
 
     def begin(self) -> None:
         self.log.append("begin")
@@ -189,73 +186,61 @@ class Several:
             raise self.error
 
 
-def forms(*texts: str, code: int = 10) -> list[FormRequest]:
-    now = trio.current_time()
-    return [(FORM, (str(code), text), text.encode(), now, 3.0, text) for text in texts]
+def requests(*texts: str, code: int = 10) -> list[TemplateRequest]:
+    template = CommandTemplate(Command.request(code), ("n",))
+    return [(template, (text,), text.encode("utf-8", "replace")) for text in texts]
 
 
-async def test_forms_are_served_together_and_answered_by_the_queue() -> None:
+def told(answers) -> list[str | None]:
+    return [answer.remark for answer in answers]
+
+
+async def test_requests_are_exchanged_for_answers_at_once() -> None:
     server = Several()
     async with trio.open_nursery() as nursery:
         channel = await open_local_channel(server, echo, nursery, turn=server)
-        done: list[PendingCall] = []
         many = [str(number) for number in range(150)]
-        calls = channel.submit_forms(forms(*many), done.append)
-        assert not done
-        assert [call.tag for call in calls] == many
-        assert [(await call.wait()).remark for call in calls] == many
-        assert [call.tag for call in done] == many
+        answers = channel.exchange(requests(*many))
+        assert told(answers) == many
+        assert [answer.body.decode() for answer in answers] == many
         assert server.log == ["begin", many[:64], many[64:128], many[128:], "end"]
+        assert told(channel.exchange(requests("0", "ж", "a\ud800"), 1)) == ["ж", "a?"]
         assert channel.statistics().in_flight == channel.peer.unsent_bytes() == 0
         await channel.aclose()
 
 
-async def test_forms_that_the_server_wants_to_see_alone_are_left() -> None:
+async def test_what_the_server_wants_to_see_alone_is_left() -> None:
     server = Several()
-    limits = ChannelLimits(max_in_flight=3)
+    limits = ChannelLimits(max_frame=64 * 1024)
     async with trio.open_nursery() as nursery:
         channel = await open_local_channel(server, echo, nursery, limits=limits, turn=server)
-        assert channel.submit_forms(forms("one"), print) == []
-        assert channel.submit_forms(forms("1", "2", code=11), print) == []
+        assert channel.exchange(requests("one")) == []
+        assert channel.exchange(requests("1", "2"), 1) == []
+        assert channel.exchange(requests("1", "2", code=11)) == []
         assert server.log == []
-        assert channel.submit_forms(forms("alone", "1"), print) == []
-        assert channel.submit_forms(forms("1", "2"), print) == []  # not tried at once
-        first = channel.submit_forms(forms("1", "2", "alone", "3"), print)
-        assert [call.tag for call in first] == ["1", "2"]
-        more = channel.submit_forms(forms("4", "5", "6"), print)
-        assert [call.tag for call in more] == ["4"]  # as many as may be under way
-        assert channel.submit_forms(forms("7", "8"), print) == []
-        for call in (*first, *more):
-            await call.wait()
+        # Bodies, and then texts, that may not fit into a frame.
+        assert channel.exchange(requests("1", "2")) == []
         await channel.aclose()
-        assert channel.submit_forms(forms("9", "10"), print) == []
+        channel = await open_local_channel(server, echo, nursery, turn=server)
+        assert told(channel.exchange(requests("1", "2" * 70_000, "3"))) == ["1"]
+        assert channel.exchange(requests("alone", "1")) == []
+        assert channel.exchange(requests("1", "2")) == []  # not tried at once
+        assert told(channel.exchange(requests("1", "2", "alone", "3"))) == ["1", "2"]
+        assert told(channel.exchange(requests("4", "5", "6"))) == ["4", "5", "6"]
+        await channel.aclose()
+        assert channel.exchange(requests("9", "10")) == []
+        coded = await open_local_channel(server, echo, nursery, through_codec=True)
+        assert coded.exchange(requests("1", "2")) == []
+        await coded.aclose()
 
 
-async def test_errors_of_what_was_served_together_reach_each_call() -> None:
+async def test_errors_of_what_was_served_together_reach_each_request() -> None:
     server = Several()
     async with trio.open_nursery() as nursery:
         channel = await open_local_channel(server, echo, nursery, turn=server)
-        for call in channel.submit_forms(forms("1", "fault"), print):
-            assert "no use" in str((await call.wait()).remark)
+        for answer in channel.exchange(requests("1", "fault")):
+            assert "no use" in str(answer.remark)
         server.error = LocalProtocolError("it did not last")
-        for call in channel.submit_forms(forms("1", "2", "3"), print):
-            answer = await call.wait()
-            assert (answer.code, answer.remark) == (1, "it did not last")
+        answers = channel.exchange(requests("1", "2", "3"))
+        assert [(answer.code, answer.remark) for answer in answers] == [(1, "it did not last")] * 3
         await channel.aclose()
-
-
-async def test_calls_of_forms_end_with_the_channel_and_may_be_given_up() -> None:
-    server = Several()
-    async with trio.open_nursery() as nursery:
-        channel = await open_local_channel(server, echo, nursery)
-        done: list[PendingCall] = []
-        given_up, other = channel.submit_forms(forms("1", "2"), done.append)
-        given_up.forget()
-        assert (await other.wait()).remark == "2"
-        assert done == [other]
-        _, last = channel.submit_forms(forms("3", "4"), done.append)
-        channel.abort("enough")
-        await channel.wait_closed()
-        assert last.done
-        assert last.response is not None or isinstance(last.error, ConnectError)
-        nursery.cancel_scope.cancel()

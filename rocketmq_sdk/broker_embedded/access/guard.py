@@ -174,7 +174,7 @@ class Guard:
 
     def _serve_together(
         self, serve: Together, channel: Channel, requests: Sequence[Command]
-    ) -> Sequence[bytes | None]:
+    ) -> Sequence[bytes | Command | None]:
         """Have the first of the requests served, up to one that is not let in."""
         session, code = self._session(channel), requests[0].code
         admitted = list(

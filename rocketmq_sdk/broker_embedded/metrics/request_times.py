@@ -254,7 +254,9 @@ class _Front:
     def _counted(self, inner: Together) -> Together:
         times = self._times
 
-        def serve(channel: Channel, commands: Sequence[Command]) -> Sequence[bytes | None]:
+        def serve(
+            channel: Channel, commands: Sequence[Command]
+        ) -> Sequence[bytes | Command | None]:
             frames = inner(channel, commands)
             if frames:
                 times.together(commands[0].code, len(frames), frames.count(None))

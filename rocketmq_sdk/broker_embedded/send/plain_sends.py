@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.broker_embedded.send.properties import PlainProperties
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE, HeaderEncoding, SysFlag
-from rocketmq_sdk.protocol.frame_template import FrameTemplate, frame_of
+from rocketmq_sdk.protocol.frame_template import CommandTemplate, FrameTemplate, frame_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +35,7 @@ _SHORT: Final = 64
 _INT_MAX: Final = 0x7FFFFFFF
 _NOT_PLAIN: Final = SysFlag.TRANSACTION_ROLLBACK | SysFlag.INNER_BATCH
 _JSON: Final = HeaderEncoding.JSON
+_VARYING: Final = ("msgId", "queueId", "queueOffset", "transactionId")
 
 
 class _NumbersOf(dict[tuple[str, str, str, str], "Numbers | None"]):
@@ -64,7 +65,16 @@ class _NumbersOf(dict[tuple[str, str, str, str], "Numbers | None"]):
 class PlainSends:
     """Serves plain sends of one connection together, for a `SendProcessor`."""
 
-    __slots__ = ("_core", "_form", "_host_hex", "_look", "_numbers", "_sends", "_suffix")
+    __slots__ = (
+        "_core",
+        "_form",
+        "_host_hex",
+        "_look",
+        "_numbers",
+        "_sends",
+        "_suffix",
+        "_template",
+    )
 
     def __init__(self, core: Core, sends: SendProcessor) -> None:
         self._core = core
@@ -74,6 +84,7 @@ class PlainSends:
         self._numbers = _NumbersOf()
         self._suffix = ""
         self._form = ""
+        self._template = CommandTemplate(Command(0), ())
 
     def _configure(self) -> None:
         """Settings have changed: what every message and every answer has in common."""
@@ -88,11 +99,12 @@ class PlainSends:
             "transactionId": "",
         }
         sample = Command(0, flag=FLAG_RESPONSE, ext_fields=fields)
-        self._form = FrameTemplate(
-            sample, ("msgId", "queueId", "queueOffset", "transactionId")
-        ).form
+        self._form = FrameTemplate(sample, _VARYING).form
+        self._template = CommandTemplate(sample, _VARYING)
 
-    def serve(self, channel: Channel, requests: Sequence[Command]) -> list[bytes | None]:
+    def serve(
+        self, channel: Channel, requests: Sequence[Command]
+    ) -> Sequence[bytes | Command | None]:
         """Store the first of what arrived, up to one that is not plain.
 
         Returns their answers.
@@ -115,7 +127,7 @@ class PlainSends:
                 count_put(lane.topic, lane.queue_id, times, lane.size, times)
         if core.stats.figures is not None:
             core.stats.figures.put_run(run.lanes, run.messages[: len(run.positions)])
-        return self._answers(run, asked)
+        return self._replies(run, asked) if channel.in_process else self._answers(run, asked)
 
     def _admit(self, run: Run, requests: Sequence[Command]) -> list[tuple[Command, str, str]]:
         """Fill the run with the first requests, up to one that is not plain.
@@ -173,6 +185,17 @@ class PlainSends:
         if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
             return None
         return run.lane(topic, queue_id)
+
+    def _replies(self, run: Run, asked: list[tuple[Command, str, str]]) -> list[Command | None]:
+        """`_answers` for a channel that makes no bytes."""
+        command, host = self._template.command, self._host_hex
+        places = zip(run.positions, run.offsets, strict=True)
+        return [
+            None
+            if request.flag & FLAG_ONEWAY
+            else command((f"{host}{position:016X}", wish, str(offset), unique))
+            for (request, wish, unique), (position, offset) in zip(asked, places, strict=False)
+        ]
 
     def _answers(self, run: Run, asked: list[tuple[Command, str, str]]) -> list[bytes | None]:
         """The answers to what was put, from the first on."""
