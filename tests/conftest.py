@@ -54,15 +54,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of the directories apart, and say which tests stay in one process
     where several pass them (`-n 3 --dist loadgroup`): those of one file, as they share
     brokers, unless they carry a group of their own, as those of long files do; and all
-    that run Spark, as two of it at a time are too much for a small machine. Apache's
-    servers start once in each process that needs them.
+    that run Spark (the fixture `spark`, or the group of that name), as two of it at a
+    time are too much for a small machine. Apache's servers start once in each process
+    that needs them.
     """
     places = {}
     for item in items:
         marks, group, places[item] = _room(item.path)
         for name in marks:
             item.add_marker(name)
-        if item.get_closest_marker("xdist_group") is None:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+        elif item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=places.__getitem__)
 
@@ -72,7 +75,5 @@ def _room(file: Path) -> tuple[tuple[str, ...], str, int]:
     """The marks, the group and the place in the order of a file's tests."""
     lineage = (file, *file.parents)
     marks = tuple(name for name in APART if name in file.relative_to(ROOT).parts)
-    with_spark = ROOT / "tests/spark", ROOT / "tests/interop/test_spark.py"
-    group = "spark" if any(path in lineage for path in with_spark) else str(file)
     begins = (place for place, path in enumerate(FIRST) if ROOT / path in lineage)
-    return marks, group, next(begins, len(FIRST))
+    return marks, str(file), next(begins, len(FIRST))

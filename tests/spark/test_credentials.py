@@ -18,7 +18,12 @@ from support.paths import TESTS
 if TYPE_CHECKING:
     from support.processes import BrokerProcess
 
-pytestmark = [pytest.mark.real_time, pytest.mark.slow, pytest.mark.timeout(580)]
+pytestmark = [
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.real_time,
+    pytest.mark.slow,
+    pytest.mark.timeout(580),
+]
 CREDENTIALS = {
     "accessKey": "the-hidden-user",
     "secretKey": "the-hidden-key",

@@ -45,6 +45,7 @@ spark.stop()
 """
 
 
+@pytest.mark.xdist_group("spark")
 @pytest.mark.real_time
 @pytest.mark.slow
 @pytest.mark.timeout(200)

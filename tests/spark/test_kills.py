@@ -9,6 +9,7 @@ import pytest
 from support.spark_kills import rounds
 
 
+@pytest.mark.xdist_group("spark")
 @pytest.mark.real_time
 @pytest.mark.slow
 @pytest.mark.timeout(1500)

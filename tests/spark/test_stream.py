@@ -10,13 +10,10 @@ import pytest
 import trio
 from pyspark.errors import StreamingQueryException
 
-from rocketmq_sdk import Admin, Producer
-from rocketmq_sdk.client.api.progress import topic_stats
+from rocketmq_sdk import Admin
 from rocketmq_sdk.spark import LagListener, lag
-from rocketmq_sdk.spark.cluster import bridge
 from rocketmq_sdk.spark.options.parsing import parse
 from rocketmq_sdk.spark.options.table import Use
-from rocketmq_sdk.spark.read.planner import StreamPlanner
 from rocketmq_sdk.spark.read.stream import StreamReader
 from support import waiting
 from support.waiting import unique
@@ -291,39 +288,6 @@ def test_lag_of_a_query(streamed: Streamed, fill: Fill, spark: SparkSession, top
         )
     finally:
         spark.streams.removeListener(listener)
-
-
-def test_idle_polling_asks_seldom(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark asks about 90 times a second; a broker is asked once in 50 ms for a topic,
-    however many queues it has.
-    """
-    topic = unique("wide")
-    asked: list[float] = []
-
-    async def make() -> None:
-        async with Producer("spark-tests", namesrv=broker.namesrv) as producer:
-            await Admin(client=producer.client).topics.create(topic, queues=256)
-
-    async def counted(*arguments: Any) -> Any:
-        asked.append(trio.current_time())
-        return await topic_stats(*arguments)
-
-    async def poll(planner: StreamPlanner) -> int:
-        start = await planner.initial()
-        asked.clear()
-        begin, polls = trio.current_time(), 0
-        while trio.current_time() < begin + 2:
-            assert await planner.next_end(start) is None
-            await trio.sleep(0.01)
-            polls += 1
-        return polls
-
-    trio.run(make)
-    monkeypatch.setattr("rocketmq_sdk.spark.cluster.view.topic_stats", counted)
-    planner = StreamPlanner(parse({"namesrvAddr": broker.namesrv, "subscribe": topic}, Use.STREAM))
-    polls = bridge.run(poll, planner)
-    assert polls > 10
-    assert 1 <= len(asked) <= 2 * 25
 
 
 @pytest.mark.parametrize("limit", [{"maxOffsetsPerTrigger": 6}, {"minOffsetsPerTrigger": 10**6}])

@@ -61,7 +61,15 @@ async def pull_records(
 
     `timeout` and errors are those of `pull_message`, without `UndecodableError`.
     """
-    response = await client.call_address(address, _request(header), timeout)
+    return pulled_records(
+        await client.call_address(address, pull_request(header), timeout), address, header
+    )
+
+
+def pulled_records(
+    response: Command, address: str, header: PullMessageRequestHeader
+) -> PulledRecords:
+    """What the answer to a pull brought. Raises the errors of `pull_records`."""
     status, found = _outcome(response, address, header)
     return PulledRecords(
         status,
@@ -90,7 +98,7 @@ async def pull_message(
     `UndecodableError`. Cancellation drops the answer when it comes; nothing is lost by
     it.
     """
-    response = await client.call_address(address, _request(header), timeout)
+    response = await client.call_address(address, pull_request(header), timeout)
     return pull_result(response, broker_name, address, header, tags=tags)
 
 
@@ -128,7 +136,8 @@ def pull_result(
     )
 
 
-def _request(header: PullMessageRequestHeader) -> Command:
+def pull_request(header: PullMessageRequestHeader) -> Command:
+    """The request of a pull."""
     code = (
         RequestCode.LITE_PULL_MESSAGE
         if header.sys_flag & PullSysFlag.LITE_PULL

@@ -27,9 +27,9 @@ class Budget:
         self.turn = 0
         self._waiting = trio.lowlevel.ParkingLot()
 
-    async def room(self, number: int) -> None:
-        """Wait for room for an answer, or for the turn of piece `number`."""
-        while self.used and self.used + self.guess > self._limit and number > self.turn:
+    async def room(self, number: int, answers: int) -> None:
+        """Wait for room for some answers, or for the turn of piece `number`."""
+        while self.used and self.used + answers * self.guess > self._limit and number > self.turn:
             await self._waiting.park()
 
     def give_back(self, size: int) -> None:
@@ -51,17 +51,26 @@ class Share:
     _number: int
     _asked: int = 0
 
-    async def ask(self) -> None:
-        """Wait for room for one answer."""
-        await self._budget.room(self._number)
-        self._asked = self._budget.guess
+    @property
+    def guess(self) -> int:
+        """How large the next answer is, probably."""
+        return self._budget.guess
+
+    async def ask(self, answers: int = 1) -> None:
+        """Wait for room for so many answers."""
+        await self._budget.room(self._number, answers)
+        self._asked = answers * self._budget.guess
         self._budget.used += self._asked
 
-    def take(self, size: int) -> None:
-        """An answer came; it is in flight until somebody gives it back."""
+    def take(self, size: int, answers: int = 1) -> None:
+        """Answers came; they are in flight until somebody gives them back."""
         budget = self._budget
         budget.used += size
         if size:
-            budget.guess = size
+            budget.guess = size // answers
         budget.give_back(self._asked)
         self._asked = 0
+
+    def drop(self, size: int) -> None:
+        """Bytes that were taken are not needed."""
+        self._budget.give_back(size)

@@ -3,8 +3,9 @@
 Ranges are cut into pieces; a few pieces are pulled at the same time and handed on in
 order, so that a broker that gives 32 messages at a time
 (`maxTransferCountOnMessageInMemory`, Apache's default) does not cost a round trip for
-each 32. A piece ends when the next offset reaches its end, never by counting messages:
-filters and holes leave some out. No pull waits at the broker.
+each 32. Within a piece, where it is known how many messages an answer brings, several
+pulls leave together. A piece ends when the next offset reaches its end, never by
+counting messages: filters and holes leave some out. No pull waits at the broker.
 """
 
 from __future__ import annotations
@@ -16,7 +17,13 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from rocketmq_sdk.client.api.pull import PulledRecords, pull_records
+from rocketmq_sdk.client.api.pull import (
+    PulledRecords,
+    pull_records,
+    pull_request,
+    pulled_records,
+)
+from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import RouteError
 from rocketmq_sdk.protocol.flags import PullSysFlag
 from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
@@ -28,6 +35,7 @@ from rocketmq_sdk.spark.plan.answers import Answer, Judgement, judged
 from rocketmq_sdk.spark.plan.loss import DataLossError, GoneError, NotThereYetError
 from rocketmq_sdk.spark.plan.offsets import QueueKey
 from rocketmq_sdk.spark.read.budget import Budget, Share
+from rocketmq_sdk.spark.read.together import ask_together
 from rocketmq_sdk.spark.rows.records import cut_to
 
 if TYPE_CHECKING:
@@ -62,6 +70,10 @@ BUNDLE_BYTES: Final = 256 << 10
 
 Smaller ones go together, as each hand-over and each record batch has its price.
 """
+TOGETHER: Final = 16
+"""The most pulls of a piece that leave together."""
+TOGETHER_BYTES: Final = 1 << 20
+"""Bytes that pulls which leave together may bring, by what the last ones brought."""
 _PULL_TIMEOUT: Final = 30.0
 """Seconds for one pull, which never waits at the broker."""
 ALL_OFFSETS: Final = 1 << 62
@@ -239,6 +251,7 @@ class _Puller:
         self._share = share
         self._topic = client.namespace.wrap(queue.topic)
         self._group = read_group(client, plan.group)
+        self._stride = 0  # messages of an answer, where all are asked for
 
     async def pull(self, begin: int, end: int, send: trio.MemorySendChannel[Piece]) -> None:
         """Hand on [begin, end) in as few pieces as its bytes allow."""
@@ -252,29 +265,92 @@ class _Puller:
 
         async with send:
             while offset < end:
-                await self._share.ask()
-                found, further = await self._next(offset, end)
-                body = found.records
-                self._share.take(len(body))
-                if body and (
-                    parts and (found.offset_delta != delta or size + len(body) > PIECE_BYTES)
-                ):
-                    await send.send(piece())
-                    parts, size, first, count = [], 0, offset, 0
-                if body:
-                    parts.append(body)
-                    size, delta = size + len(body), found.offset_delta
-                    count += min(further, end) - offset
-                offset = further
+                for found, further in await self._pulled(offset, end):
+                    body = found.records
+                    if body and (
+                        parts and (found.offset_delta != delta or size + len(body) > PIECE_BYTES)
+                    ):
+                        await send.send(piece())
+                        parts, size, first, count = [], 0, offset, 0
+                    if body:
+                        parts.append(body)
+                        size, delta = size + len(body), found.offset_delta
+                        count += min(further, end) - offset
+                    offset = further
             if parts:
                 await send.send(piece())
 
-    async def _next(self, offset: int, end: int) -> tuple[PulledRecords, int]:
-        """One pull: what it brought, and the next offset, which is further."""
+    async def _pulled(self, offset: int, end: int) -> Sequence[tuple[PulledRecords, int]]:
+        """What the next pulls brought, in order, each with the next offset."""
+        stride, left = self._stride, end - offset
+        number = 1
+        if 0 < stride < left:
+            fitting = TOGETHER_BYTES // max(1, self._share.guess)
+            number = min(-(-left // stride), TOGETHER, max(1, fitting))
+        if number > 1:
+            return await self._several(range(offset, offset + number * stride, stride), end)
+        alone = await self._alone(offset, end, end)
+        found, further = alone
+        self._stride = further - offset if found.records and self._plan.unfiltered else 0
+        return [alone]
+
+    async def _alone(self, offset: int, stop: int, end: int) -> tuple[PulledRecords, int]:
+        """One pull of what is in front of `stop`, for a piece that ends at `end`."""
+        await self._share.ask()
+        found, further = await self._next(offset, stop, end)
+        self._share.take(len(found.records))
+        return found, further
+
+    async def _several(self, starts: range, end: int) -> Sequence[tuple[PulledRecords, int]]:
+        """Pulls that leave together, as the last one told how much an answer brings.
+
+        Where one brings less, the rest is asked for alone; so is what has no answer, or
+        another one than messages, as that has to be judged.
+        """
+        await self._share.ask(len(starts))
+        answers = await self._ask_together(starts, end)
+        brought = [answer for answer in answers if answer is not None]
+        self._share.take(sum(len(each.records) for each in brought), max(1, len(brought)))
+        if len(brought) < len(answers):
+            self._stride = 0
+        result: list[tuple[PulledRecords, int]] = []
+        offset = starts[0]
+        for start, answer in zip(starts, answers, strict=True):
+            while offset < start:
+                result.append(await self._alone(offset, start, end))
+                offset = result[-1][1]
+            if answer is None:
+                continue
+            if offset > start:  # what was asked for alone went on behind it
+                self._share.drop(len(answer.records))
+                continue
+            offset = answer.next_begin_offset
+            self._stride = min(self._stride, offset - start) if offset < end else self._stride
+            result.append((answer, offset))
+        return result or [await self._alone(offset, end, end)]
+
+    async def _ask_together(self, starts: range, end: int) -> list[PulledRecords | None]:
+        """The answers that brought what was asked for, or its beginning."""
+        nothing: list[PulledRecords | None] = [None] * len(starts)
+        address = self._client.broker_address(self._queue.broker)
+        if address is None:
+            return nothing
+        headers = [self._header(start, min(start + starts.step, end)) for start in starts]
+        requests = [pull_request(header) for header in headers]
+        answers = await ask_together(self._client, address, requests, _PULL_TIMEOUT)
+        for number, (header, answer) in enumerate(zip(headers, answers, strict=True)):
+            if answer is not None and answer.code == ResponseCode.SUCCESS:
+                found = pulled_records(answer, address, header)
+                if 0 < found.next_begin_offset - header.queue_offset <= header.max_msg_nums:
+                    nothing[number] = found
+        return nothing
+
+    async def _next(self, offset: int, stop: int, end: int) -> tuple[PulledRecords, int]:
+        """What one pull brought, and the next offset, which is further."""
         found, judgement = await persistently(
             f"pulling from queue {self._queue} at offset {offset}",
             self._plan.retry_timeout,
-            lambda: self._pull(offset, end),
+            lambda: self._pull(offset, stop),
             refresh=self._refresh,
         )
         if judgement.answer is Answer.EXPIRED:
@@ -302,7 +378,19 @@ class _Puller:
         address = await broker_address(self._client, broker, self._topic)
         if address is None:
             raise RouteError(f"no route names the broker {broker!r} of topic {self._topic!r}")
-        header = PullMessageRequestHeader(
+        found = await pull_records(self._client, address, self._header(offset, end), _PULL_TIMEOUT)
+        judgement = judged(
+            found,
+            offset,
+            unfiltered=self._plan.unfiltered,
+            from_master=address == self._client.broker_address(broker),
+        )
+        if judgement.answer is Answer.LATER:
+            raise NotThereYetError(self._queue, offset, found.max_offset, address)
+        return found, judgement
+
+    def _header(self, offset: int, end: int) -> PullMessageRequestHeader:
+        return PullMessageRequestHeader(
             consumer_group=self._group,
             topic=self._topic,
             queue_id=self._queue.queue_id,
@@ -314,15 +402,5 @@ class _Puller:
             subscription=self._plan.expression,
             sub_version=0,
             expression_type=self._plan.expression_type,
-            bname=broker,
+            bname=self._queue.broker,
         )
-        found = await pull_records(self._client, address, header, _PULL_TIMEOUT)
-        judgement = judged(
-            found,
-            offset,
-            unfiltered=self._plan.unfiltered,
-            from_master=address == self._client.broker_address(broker),
-        )
-        if judgement.answer is Answer.LATER:
-            raise NotThereYetError(self._queue, offset, found.max_offset, address)
-        return found, judgement

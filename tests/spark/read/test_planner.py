@@ -11,6 +11,8 @@ import attrs
 import pytest
 import trio
 
+from rocketmq_sdk import Admin, Client, EmbeddedBroker
+from rocketmq_sdk.client.api.progress import topic_stats
 from rocketmq_sdk.errors import RouteError
 from rocketmq_sdk.spark.cluster import bridge
 from rocketmq_sdk.spark.cluster.retry import UnreachableError, persistently
@@ -26,6 +28,8 @@ from rocketmq_sdk.spark.read.planner import DISCOVERY_SECONDS, StreamPlanner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping
+
+    from trio.testing import MockClock
 
 
 @attrs.define
@@ -556,3 +560,34 @@ async def test_metrics_of_what_stands_still_and_is_given_up(
         await later()
         await after(plans, start)
     assert plans.metrics == {"away": ["b"], "losses": 1, "lostOffsets": 20, "standing": 0}
+
+
+async def test_idle_polling_asks_seldom(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark asks about 90 times a second; a broker is asked once in 50 ms for a topic,
+    however many queues it has.
+    """
+    asked: list[float] = []
+
+    async def counted(*arguments: Any) -> Any:
+        asked.append(trio.current_time())
+        return await topic_stats(*arguments)
+
+    async with EmbeddedBroker() as broker, Client(broker) as client:
+
+        @asynccontextmanager
+        async def lent(_: object) -> AsyncIterator[Client]:
+            yield client
+
+        monkeypatch.setattr(bridge, "client", lent)
+        monkeypatch.setattr("rocketmq_sdk.spark.cluster.view.topic_stats", counted)
+        await Admin(client=client).topics.create("T", queues=256)
+        plans = planner()
+        start = await plans.initial()
+        assert len(start) == 256
+        asked.clear()
+        for _ in range(180):
+            assert await plans.next_end(start) is None
+            await trio.sleep(1 / 90)
+        assert 30 <= len(asked) <= 40

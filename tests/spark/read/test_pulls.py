@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
@@ -29,10 +29,11 @@ from rocketmq_sdk.spark.plan.offsets import QueueKey
 from rocketmq_sdk.spark.plan.ranges import Range
 from rocketmq_sdk.spark.read.gaps import first_gap, report_gaps
 from rocketmq_sdk.spark.read.pulls import Piece, PullPlan, joined, pull_ranges
+from rocketmq_sdk.spark.read.together import ask_together
 from rocketmq_sdk.spark.rows.records import Record, cut_to, read_records, record_starts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from trio.testing import MockClock
 
@@ -133,6 +134,54 @@ async def test_ranges_are_pulled_whole_in_order_and_not_beyond(
             for pull in watched.pulls
         )
         assert {pull["suspendTimeoutMillis"] for pull in watched.pulls} == {"0"}
+
+
+async def test_pulls_of_a_piece_leave_together_when_it_is_known_what_an_answer_brings(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that brings less than those before, has no answer or another one is made up
+    for alone; what comes behind it is not asked for again.
+    """
+    async with queues(300, monkeypatch) as ((first, _), watched):
+        asked: list[int] = []
+
+        async def seen(*given: Any) -> list[Command | None]:
+            answers = await ask_together(*given)
+            asked.append(len(answers))
+            for number, change in changes.items():
+                answers[number] = change(answers[number])
+            return answers
+
+        def shorter(answer: Command | None) -> Command:
+            assert answer is not None
+            begin = int(answer.ext_fields["nextBeginOffset"]) - 12
+            starts = record_starts(answer.body)
+            assert starts is not None
+            fields = {**answer.ext_fields, "nextBeginOffset": str(begin)}
+            return Command(answer.code, ext_fields=fields, body=answer.body[: starts[20]])
+
+        def refused(_: Command | None) -> Command:
+            return Command(ResponseCode.SYSTEM_BUSY, remark="busy")
+
+        monkeypatch.setattr("rocketmq_sdk.spark.read.pulls.ask_together", seen)
+        changes: dict[int, Callable[[Command | None], Command | None]] = {}
+        cases: list[tuple[dict[int, Callable[[Command | None], Command | None]], int]] = [
+            ({}, 1),
+            ({1: shorter, 3: shorter}, 3),
+            ({0: refused, 4: lambda _: None}, 3),
+            (dict.fromkeys(range(8), refused), 9),
+        ]
+        for changed, pulled_alone in cases:
+            changes.clear()
+            changes.update(changed)
+            asked.clear()
+            watched.pulls.clear()
+            brought = await pulled(PLAN, [Range(first, 10, 290)])
+            assert offsets(brought, first) == list(range(10, 290))
+            assert sum(asked) == 8
+            assert len(watched.pulls) == 8 + pulled_alone
+            assert max(int(pull["maxMsgNums"]) for pull in watched.pulls) == 32
+            assert sum(piece.count or 0 for piece in brought) == 280
 
 
 async def test_a_filter_ends_a_range_by_its_offsets(
