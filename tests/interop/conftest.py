@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import trustme
 
 from support import java
+from support.access import LOCKED
+from support.processes import BrokerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,3 +65,33 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[java.ApacheClus
     }
     with java.apache_cluster(tmp_path_factory.mktemp("apache"), **settings) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def locked_apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[java.ApacheCluster]:
+    """An Apache broker with users and policies."""
+    settings: dict[str, Any] = {"traceTopicEnable": "true", **LOCKED}
+    for kind in ("authentication", "authorization"):
+        provider = f"org.apache.rocketmq.auth.{kind}.provider.Local{kind.capitalize()}"
+        settings[f"{kind}MetadataProvider"] = f"{provider}MetadataProvider"
+    with java.apache_cluster(tmp_path_factory.mktemp("apache-locked"), **settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def locked_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """Our broker with the same users, and TLS at its port."""
+    directory = tmp_path_factory.mktemp("locked")
+    conf = directory / "broker.conf"
+    made = trustme.CA().issue_cert("127.0.0.1")
+    made.cert_chain_pems[0].write_to_path(str(directory / "server.pem"))
+    made.private_key_pem.write_to_path(str(directory / "server.key"))
+    tls = {
+        "tls.server.certPath": directory / "server.pem",
+        "tls.server.keyPath": directory / "server.key",
+    }
+    conf.write_text("".join(f"{name}={value}\n" for name, value in {**LOCKED, **tls}.items()))
+    broker = BrokerProcess(arguments=("--config", str(conf)))
+    broker.start()
+    yield broker
+    assert broker.stop() == 0

@@ -10,60 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-import trustme
 
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.bodies.access import AclInfo, UserInfo
 from rocketmq_sdk.protocol.command import Command
 from support import java
-from support.access import policy, signed
+from support.access import LOCK_ADMIN, policy, signed
 from support.broker import pull_request, send_request
 from support.mqadmin import Step
-from support.processes import BrokerProcess
 from support.programs import ProgramError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from support.processes import BrokerProcess
 
-ADMIN = ("admin", "the admin's secret")
-SETTINGS: dict[str, Any] = {
-    "authenticationEnabled": "true",
-    "authorizationEnabled": "true",
-    "initAuthenticationUser": json.dumps({"username": ADMIN[0], "password": ADMIN[1]}),
-    "innerClientAuthenticationCredentials": json.dumps(
-        {"accessKey": "inner", "secretKey": "the inner secret"}
-    ),
-}
-PROVIDERS = "org.apache.rocketmq.auth.{0}.provider.Local{1}MetadataProvider"
-
-
-@pytest.fixture(scope="module")
-def apaches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[java.ApacheCluster]:
-    providers = {
-        f"{kind}MetadataProvider": PROVIDERS.format(kind, kind.capitalize())
-        for kind in ("authentication", "authorization")
-    }
-    directory = tmp_path_factory.mktemp("apache-access")
-    with java.apache_cluster(directory, **SETTINGS, **providers) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    directory = tmp_path_factory.mktemp("our-access")
-    conf = directory / "broker.conf"
-    made = trustme.CA().issue_cert("127.0.0.1")
-    made.cert_chain_pems[0].write_to_path(str(directory / "server.pem"))
-    made.private_key_pem.write_to_path(str(directory / "server.key"))
-    tls = {
-        "tls.server.certPath": directory / "server.pem",
-        "tls.server.keyPath": directory / "server.key",
-    }
-    conf.write_text("".join(f"{name}={value}\n" for name, value in {**SETTINGS, **tls}.items()))
-    broker = BrokerProcess(arguments=("--config", str(conf)))
-    broker.start()
-    yield broker
-    assert broker.stop() == 0
+pytestmark = pytest.mark.xdist_group("locked")
+ADMIN = (LOCK_ADMIN.access_key, LOCK_ADMIN.secret_key)
 
 
 def user(code: RequestCode, name: str | None, **fields: str) -> Command:
@@ -162,10 +123,12 @@ def told(asker: java.Asker, signer: Signer, request: Command) -> tuple[int, str 
     return int(answer.code), remark, body
 
 
-def test_both_brokers_say_the_same(apaches: java.ApacheCluster, ours: BrokerProcess) -> None:
+def test_both_brokers_say_the_same(
+    locked_apache: java.ApacheCluster, locked_broker: BrokerProcess
+) -> None:
     """Codes, remarks and bodies, request by request; a replay with another body too."""
     different = {}
-    with java.Asker(apaches.broker) as theirs, java.Asker(ours.address) as own:
+    with java.Asker(locked_apache.broker) as theirs, java.Asker(locked_broker.address) as own:
         for name, signer, request in CONVERSATION:
             apache, mine = (told(asker, signer, request) for asker in (theirs, own))
             if apache != mine:
@@ -199,7 +162,9 @@ MQADMIN = [
 ]
 
 
-async def test_mqadmin_prints_the_same(apaches: java.ApacheCluster, ours: BrokerProcess) -> None:
+async def test_mqadmin_prints_the_same(
+    locked_apache: java.ApacheCluster, locked_broker: BrokerProcess
+) -> None:
     mqadmin = java.Driver(program="MqAdmin")
     try:
 
@@ -216,12 +181,12 @@ async def test_mqadmin_prints_the_same(apaches: java.ApacheCluster, ours: Broker
 
         problems = {}
         for step in MQADMIN:
-            theirs = await run(step, apaches.broker, apaches.namesrv)
-            own = await run(step, ours.address, ours.namesrv)
+            theirs = await run(step, locked_apache.broker, locked_apache.namesrv)
+            own = await run(step, locked_broker.address, locked_broker.namesrv)
             if found := step.differences(theirs, own):
                 problems[step.line] = found[:12]
         assert not problems, json.dumps(problems, indent=1)
-        named = await run(Step("clusterList"), ours.address, ours.namesrv)
+        named = await run(Step("clusterList"), locked_broker.address, locked_broker.namesrv)
         assert "DefaultCluster" in named, "the name server believes its signature"
     finally:
         mqadmin.close()
@@ -229,13 +194,13 @@ async def test_mqadmin_prints_the_same(apaches: java.ApacheCluster, ours: Broker
 
 @pytest.mark.parametrize("tls", [False, True])
 async def test_the_java_client_signs(
-    ours: BrokerProcess, json_driver: java.Driver, tls: bool
+    locked_broker: BrokerProcess, json_driver: java.Driver, tls: bool
 ) -> None:
     """A writer and a reader with no more permissions than they need, in plain text and
     over TLS at the same port.
     """
     topic, group = f"java{tls}", f"readers{tls}"
-    with java.Asker(ours.address) as asker:
+    with java.Asker(locked_broker.address) as asker:
         for name, entries in (
             (f"writer{tls}", [(f"Topic:{topic}", "Pub", "Allow")]),
             (
@@ -245,7 +210,7 @@ async def test_the_java_client_signs(
         ):
             assert told(asker, ADMIN, user(CREATE, name, password="pw"))[0] == 0
             assert told(asker, ADMIN, acl(f"User:{name}", *entries))[0] == 0
-    common = {"namesrv": ours.namesrv, "password": "pw", "tls": tls}
+    common = {"namesrv": locked_broker.namesrv, "password": "pw", "tls": tls}
     await json_driver.do("producer", id=f"p{tls}", group="PG", user=f"writer{tls}", **common)
     for number in range(5):
         sent = await json_driver.do("send", id=f"p{tls}", topic=topic, body=f"{number}")
@@ -269,9 +234,9 @@ async def test_the_java_client_signs(
 
 
 async def test_the_java_client_without_keys_gets_nothing(
-    ours: BrokerProcess, json_driver: java.Driver
+    locked_broker: BrokerProcess, json_driver: java.Driver
 ) -> None:
-    await json_driver.do("producer", id="pn", group="PG", namesrv=ours.namesrv)
+    await json_driver.do("producer", id="pn", group="PG", namesrv=locked_broker.namesrv)
     with pytest.raises(ProgramError):
         await json_driver.do("send", id="pn", topic="allowed", body="x")
     await json_driver.do("stop", id="pn")

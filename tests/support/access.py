@@ -17,6 +17,7 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.header import header_fields
 from rocketmq_sdk.protocol.signing import sign_in_place
 from rocketmq_sdk.protocol.subscription import build_subscription
+from rocketmq_sdk.remoting.credentials import Credentials
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.access.table import AccessTable
@@ -31,6 +32,18 @@ ON: Final[dict[str, Any]] = {
     "init_authentication_user": json.dumps({"username": ADMIN, "password": SECRET}),
 }
 """Settings of a broker with access control."""
+LOCK_ADMIN: Final = Credentials("admin", "the-secret-of-the-admin")
+LOCKED: Final = {
+    "authenticationEnabled": "true",
+    "authorizationEnabled": "true",
+    "initAuthenticationUser": json.dumps(
+        {"username": LOCK_ADMIN.access_key, "password": LOCK_ADMIN.secret_key}
+    ),
+    "innerClientAuthenticationCredentials": json.dumps(
+        {"accessKey": "inner", "secretKey": "the inner secret"}
+    ),
+}
+"""The same by Apache's names."""
 TOPIC: Final = "TopicOfTheSample"
 GROUP: Final = "GroupOfTheSample"
 CLUSTER: Final = "DefaultCluster"

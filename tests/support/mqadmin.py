@@ -100,3 +100,22 @@ class Step:
 
 def _key(line: str) -> str:
     return re.split(r"\s*[=:]", line, maxsplit=1)[0]
+
+
+def table(text: str) -> list[dict[str, str]]:
+    """The rows below a line of `#names`; two blanks part columns."""
+    rows: list[dict[str, str]] = []
+    names: list[str] = []
+    for line in text.splitlines():
+        cells = re.split(r"\s{2,}", line.strip())
+        if line.startswith("#"):
+            names = [cell.lstrip("#") for cell in re.split(r"\s+(?=#)", line.strip())]
+        elif names and len(cells) > 1:
+            rows.append(dict(zip(names, cells, strict=False)))
+    return rows
+
+
+def pairs(text: str, mark: str) -> dict[str, str]:
+    """The lines that are a name, a mark and a value."""
+    parts = (line.partition(mark) for line in text.splitlines() if mark in line)
+    return {name.strip(): value.strip() for name, _mark, value in parts}

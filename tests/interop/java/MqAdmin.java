@@ -4,7 +4,9 @@ import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.nio.charset.StandardCharsets;
+import java.util.List;
 import org.apache.rocketmq.acl.common.AclClientRPCHook;
 import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.remoting.RPCHook;
@@ -14,6 +16,10 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 public final class MqAdmin {
     public static void main(String[] arguments) throws Exception {
         QuickShutdown.start();
+        // A command may keep a client that it has shut down: each time there are new ones.
+        Field known = MQAdminStartup.class.getDeclaredField("SUB_COMMANDS");
+        known.setAccessible(true);
+        List<?> commands = (List<?>) known.get(null);
         PrintStream answers = System.out;
         PrintStream errors = System.err;
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
@@ -31,6 +37,7 @@ public final class MqAdmin {
             System.setErr(capture);
             JSONObject answer = new JSONObject();
             try {
+                commands.clear();
                 String user = command.getString("user");
                 RPCHook signing = user == null
                     ? null
