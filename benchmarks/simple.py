@@ -91,7 +91,9 @@ async def _lite_pull(namesrv: str, count: int) -> float:
             taken = already = len(await consumer.poll(60))
             first = time.perf_counter()
             while taken < count:
-                taken += len(await consumer.poll())
+                messages = await consumer.poll()
+                taken += len(messages)
+                consumer.done(*messages)
         return (taken - already) / (time.perf_counter() - first)
 
 

@@ -88,7 +88,7 @@ class LitePullOptions(QueueOptions, total=False):
 
     auto_commit: bool
     auto_commit_interval: float | timedelta
-    auto_done: bool
+    polled_is_done: bool
     poll_timeout: float | timedelta
 
 
@@ -316,16 +316,17 @@ class PushConfig(QueueConfig):
 class LitePullConfig(QueueConfig):
     """How a lite pull consumer behaves, in addition to `QueueConfig`.
 
-    With `auto_commit`, messages that are done are committed every
-    `auto_commit_interval`. With `auto_done`, the messages of a poll are done when the
-    task that polled them polls again; otherwise each is done when the program says so.
+    A message is done when the program says so of it. With `polled_is_done` nothing is
+    said: the messages of a poll are done when the task that polled them polls again or,
+    without `auto_commit`, when the program commits. With `auto_commit`, what is done is
+    committed every `auto_commit_interval`.
     `poll_timeout` is how long a poll waits for a message by default. `pull_batch_size`
     is how many messages a pull asks for and, by default, a poll returns.
     """
 
-    auto_commit: bool = True
+    auto_commit: bool = attrs.field(default=True, validator=boolean)
     auto_commit_interval: float = _duration(5.0)
-    auto_done: bool = True
+    polled_is_done: bool = attrs.field(default=False, validator=boolean)
     poll_timeout: float = attrs.field(default=5.0, converter=to_seconds, validator=not_negative)
     pull_batch_size: int = attrs.field(default=10, validator=between(1, 1024))
     post_subscription_when_pull: bool = attrs.field(default=True, init=False)

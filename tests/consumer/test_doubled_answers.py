@@ -123,7 +123,9 @@ async def test_a_lite_pull_consumer_gets_each_message_once_and_commits_them(
         await sender.create_topic("orders", 2)
         doubled = answer_twice(broker, *codes)
         found: list[bytes] = []
-        async with LitePullConsumer("billing", namesrv=broker, **SHARED) as consumer:
+        async with LitePullConsumer(
+            "billing", namesrv=broker, polled_is_done=True, **SHARED
+        ) as consumer:
             for number in range(30):
                 await sender.send("orders", str(number), queue=number % 2)
                 with trio.fail_after(600):

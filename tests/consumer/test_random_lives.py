@@ -247,7 +247,11 @@ class Polling(Group):
     """A group of lite pull consumers, and what must hold of it."""
 
     kind: ClassVar[type[Any]] = LitePullConsumer
-    options: ClassVar[dict[str, Any]] = {"consume_from": FIRST, "pull_batch_size": 3}
+    options: ClassVar[dict[str, Any]] = {
+        "consume_from": FIRST,
+        "pull_batch_size": 3,
+        "polled_is_done": True,
+    }
 
     def __init__(self, broker: EmbeddedBroker, nursery: trio.Nursery) -> None:
         super().__init__(broker, nursery)

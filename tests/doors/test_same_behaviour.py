@@ -248,9 +248,12 @@ async def polls(door: DoorUnderTest, connection: str) -> None:
         ) as consumer:
             bodies: list[bytes] = []
             while len(bodies) < 6:
-                bodies += [m.body for m in await consumer.poll(1, max_messages=1)]
+                polled = await consumer.poll(1, max_messages=1)
+                bodies += [message.body for message in polled]
+                consumer.done(*polled)
             async for message in consumer:
                 bodies.append(message.body)
+                consumer.done(message)
                 if len(bodies) >= 8:
                     break
             assert sorted(set(bodies)) == [b"%d" % number for number in range(8)]

@@ -55,7 +55,11 @@ async def test_a_group_of_both_shares_the_queues_and_loses_nothing(
     async with Producer(unique("pg"), namesrv=namesrv) as producer:
         await Admin(client=producer.client).topics.create(topic, queues=4)
         await consumers.do("lite", id=group, group=group, topic=topic, namesrv=namesrv)
-        options = {"consume_from": ConsumeFrom.FIRST_OFFSET, "auto_commit_interval": 1}
+        options = {
+            "consume_from": ConsumeFrom.FIRST_OFFSET,
+            "auto_commit_interval": 1,
+            "polled_is_done": True,
+        }
         async with LitePullConsumer(
             group, namesrv=namesrv, subscriptions={topic: "*"}, **options
         ) as consumer:  # type: ignore[arg-type]

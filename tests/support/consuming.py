@@ -179,11 +179,14 @@ def texts(messages: Sequence[ReceivedMessage]) -> list[str]:
 
 
 async def drain(consumer: LitePullConsumer, count: int) -> list[str]:
-    """Poll until so many messages have come."""
+    """Poll until so many messages have come; each is done at once."""
     found: list[str] = []
     with trio.fail_after(60):
         while len(found) < count:
-            found += texts(await consumer.poll())
+            messages = await consumer.poll()
+            found += texts(messages)
+            if not consumer.config.polled_is_done:
+                consumer.done(*messages)
     return found
 
 

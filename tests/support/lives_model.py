@@ -178,7 +178,7 @@ class Member:
                 "lite",
                 consume_from=first,
                 pull_batch_size=3,
-                auto_done=self.variant,
+                polled_is_done=self.variant,
                 filter_hooks=[world.hooks],
                 **shared,
             )

@@ -284,9 +284,7 @@ def client_of(kind: type, broker: EmbeddedBroker) -> Any:
             "billing", namesrv=broker, subscriptions={TOPIC: "*"}, listener=_listener
         )
     if kind is LitePullConsumer:
-        return LitePullConsumer(
-            "billing", namesrv=broker, subscriptions={TOPIC: "*"}, auto_done=False
-        )
+        return LitePullConsumer("billing", namesrv=broker, subscriptions={TOPIC: "*"})
     if kind is SimpleConsumer:
         return SimpleConsumer("billing", namesrv=broker, subscriptions={TOPIC: "*"})
     if kind is Admin:

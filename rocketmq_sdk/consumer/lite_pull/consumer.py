@@ -49,6 +49,7 @@ class LitePullConsumer(QueueQueries, RunsOnce):
     ) as consumer:
         async for message in consumer:
             ...
+            consumer.done(message)
     ```
 
     With `subscriptions` the members of the group share the queues of the topics.
@@ -56,15 +57,18 @@ class LitePullConsumer(QueueQueries, RunsOnce):
     their topics. A failure to process a message is up to the program: there are no
     retries and no dead letter topic.
 
-    Any number of tasks may poll. With `auto_commit` and `auto_done` (the defaults), the
-    messages of a poll count as done when the same task polls again, or when the block
-    is left without an error. In `async for` each message counts when the task requests
-    the next one. So do not hand messages to other tasks: let those poll themselves, or
-    switch `auto_done` off, and a message is done when `done(message)` says so. What is
+    A message is done when `done(message)` says so, in whatever task and order. What is
     done, up to the first message of a queue that is not, is committed every
-    `auto_commit_interval`. Without `auto_commit`, only `commit` commits. A message may
-    come more than once: what was not committed is delivered again to the next owner of
-    the queue.
+    `auto_commit_interval`, and when the block is left. Without `auto_commit`, only
+    `commit` commits. A message may come more than once: what was not committed is
+    delivered again to the next owner of the queue.
+
+    With `polled_is_done` nothing is said of messages: those of a poll (in `async for`,
+    each message) are done when the same task polls again, or when the block is left
+    without an error; without `auto_commit`, when the program commits. It is for
+    programs whose tasks process what they poll before they poll again. One that hands
+    messages on to other tasks would lose them when it fails. Any number of tasks may
+    poll.
 
     `on_assignment_change` is called with an `AssignmentChange`, one change after
     another (an async function is awaited), but not at the end of the block. Entering
@@ -178,18 +182,18 @@ class LitePullConsumer(QueueQueries, RunsOnce):
         return self._member.service
 
     def done(self, *messages: ReceivedMessage) -> None:
-        """Say that polled messages are done, for a consumer with `auto_done` off.
+        """Say that polled messages are done: their offsets may be committed.
 
         May be called in any order, from any task of the same `trio.run`, also while
         other messages of the queue are not done; a second time has no effect. Nor has
-        it for a message whose queue has gone to another member, who gets the message as
-        well. Raises `ConfigurationError` when `auto_done` is on, and for anything that
-        is no message.
+        it for a message from before a seek in its queue, or whose queue has gone to
+        another member, who gets the message as well. Raises `ConfigurationError` with
+        `polled_is_done`, and for anything that is no message.
         """
-        if self.config.auto_done:
+        if self.config.polled_is_done:
             raise ConfigurationError(
-                "with auto_done the messages of a poll are done when their task polls again; make "
-                "the consumer with auto_done=False to say it of each message"
+                "with polled_is_done the messages of a poll are done when their task polls again; "
+                "make the consumer without it to say it of each message"
             )
         self.check_run()
         for message in messages:
@@ -234,7 +238,8 @@ class LitePullConsumer(QueueQueries, RunsOnce):
     async def unsubscribe(self, topic: str) -> None:
         """Unsubscribe from a topic.
 
-        Its polled messages are committed once they are done. Raises `ClosedError`.
+        Its polled messages are committed once they are done, within `revoke_grace`.
+        Raises `ClosedError`.
         """
         self._check_running()
         await self._member.unsubscribe(self._client.namespace.wrap(topic))
@@ -301,9 +306,10 @@ class LitePullConsumer(QueueQueries, RunsOnce):
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Let the next poll of a queue begin at an offset.
 
-        Prefetched messages of the queue are dropped. Raises `ConfigurationError` for a
-        queue that is not assigned or an offset outside of the queue, and the broker's
-        errors.
+        Prefetched messages of the queue are dropped, and what was polled of it before
+        does not count any more: the seek says where the group is. Raises
+        `ConfigurationError` for a queue that is not assigned or an offset outside of
+        the queue, and the broker's errors.
         """
         self._check_running()
         await self._member.seek(self._client.namespace.wrap_queue(queue), offset)
@@ -339,11 +345,12 @@ class LitePullConsumer(QueueQueries, RunsOnce):
 
     @checked
     async def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Commit all polled messages, or the given offsets, and wait for the brokers.
+        """Commit what is done, or the given offsets, and wait for the brokers.
 
-        With `auto_done` off, of each queue what is done up to the first message that is
-        not. An offset is that of the next message to consume. Raises the error of a
-        broker that did not confirm, after all brokers were asked.
+        What is done up to the first message of a queue that is not; with
+        `polled_is_done`, all that was polled. An offset is that of the next message to
+        consume. Raises the error of a broker that did not confirm, after all brokers
+        were asked.
         """
         self._check_running()
         if offsets is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,7 +19,7 @@ from rocketmq_sdk.consumer.group.rebalance import Rebalancer
 from rocketmq_sdk.consumer.group.start_offset import DEFAULT_LOOK_BACK_MS, StartOffsets
 from rocketmq_sdk.consumer.group.unshared_queues import ChosenQueues
 from rocketmq_sdk.consumer.lite_pull.poll_service import PollService
-from rocketmq_sdk.consumer.lite_pull.prefetched_queue import PrefetchedQueue
+from rocketmq_sdk.consumer.lite_pull.prefetched_queue import PortionedQueue, PrefetchedQueue
 from rocketmq_sdk.consumer.offsets.remote import RemoteOffsets
 from rocketmq_sdk.consumer.pull.puller import PullContext
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics, Rates
@@ -96,7 +97,7 @@ class LitePullMember(QueueMembership):
             self.service,
             self.offsets,
             self._introduce_again,
-            PrefetchedQueue,
+            PortionedQueue if config.polled_is_done else PrefetchedQueue,
             lite=True,
             commits=config.auto_commit,
         )
@@ -120,7 +121,9 @@ class LitePullMember(QueueMembership):
             self._rates,
             now,
             consume_type=ConsumeType.CONSUME_ACTIVELY,
-            taker="that nobody has polled",
+            taker="that nobody has polled"
+            if config.polled_is_done
+            else "that are not polled, or polled and not done",
         )
 
     # -- life
@@ -134,8 +137,9 @@ class LitePullMember(QueueMembership):
     async def _finish(self, grace: float) -> None:
         self.service.close()
         if self._config.auto_commit and grace:
-            # The block has ended without an error: what it polled is done.
-            self.service.all_done()
+            self.service.all_done()  # the block has ended without an error
+        if grace:
+            self.service.look_for_done(math.inf)
         await super()._finish(0.0)
 
     def _note_change(self, before: set[MessageQueue]) -> None:
@@ -255,15 +259,19 @@ class LitePullMember(QueueMembership):
         if chosen is not None and queue in chosen.chosen and queue not in chosen.owned:
             chosen.start_at(queue, offset)
         else:
-            self.owned(queue).puller.seek(offset)
+            owned = self.owned(queue)
+            self.service.forget(owned.process_queue)
+            owned.puller.seek(offset)
 
     async def commit(self) -> None:
-        """Commit what was polled of all queues, and wait for the brokers.
+        """Commit what is done of all queues up to the first gap, and wait for the
+        brokers.
 
-        With `auto_done` off, what is done up to the first gap. All are tried before an
-        error is raised.
+        With `polled_is_done`, all that was polled. All are tried before an error is
+        raised.
         """
         self.service.all_done()
+        self.service.look_for_done(math.inf)
         rebalancer = self._rebalancer
         await self.write(
             {
@@ -301,7 +309,9 @@ class LitePullMember(QueueMembership):
 
     def health(self) -> ConsumerHealth:
         """Whether the consumer is consuming and, if not, why."""
-        return self._report.health()
+        health = self._report.health()
+        complaint = self.service.complaint(trio.current_time())
+        return attrs.evolve(health, reasons=(*health.reasons, complaint)) if complaint else health
 
     def running_info(self, *, stacks: bool) -> ConsumerRunningInfo:
         """The state of the consumer (307)."""

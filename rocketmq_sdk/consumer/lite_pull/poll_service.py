@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from rocketmq_sdk.consumer.lite_pull.prefetched_queue import PrefetchedQueue
+from rocketmq_sdk.consumer.lite_pull.prefetched_queue import PortionedQueue, PrefetchedQueue
 from rocketmq_sdk.consumer.statistics import Counters
 from rocketmq_sdk.errors import ClosedError
 from rocketmq_sdk.log_fields import about
@@ -29,7 +29,14 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 
 _STREAK: Final = 32
 """Messages after which a poll that finds more lets other tasks run."""
-_Portion = tuple[PrefetchedQueue, int]
+MOST_UNTOLD: Final = 256
+LONGEST_UNTOLD: Final = 60.0
+"""After so many messages, or seconds, without one `done`, the program is warned."""
+REMEDY: Final = (
+    "nothing is committed until then. Call done(message) of each message that is processed, or "
+    "make the consumer with polled_is_done=True if it is processed before the next poll"
+)
+_Portion = tuple[PortionedQueue, int]
 
 
 class Poller(Protocol):
@@ -47,19 +54,20 @@ class PollService:
     """The line of queues with prefetched messages.
 
     A poll takes messages from the first queue and puts it back at the end. Any number
-    of tasks poll. Without `auto_done` a message is done when `done` says so. Otherwise
-    messages are done when `all_done` says so, and with `auto_commit` those of a task
-    when it polls again.
+    of tasks poll. A message is done when `done` says so. With `polled_is_done` messages
+    are done when `all_done` says so, and with `auto_commit` those of a task when it
+    polls again.
     """
 
     def __init__(self, config: LitePullConfig, *, trace: ConsumeTrace | None = None) -> None:
         self._trace = trace
-        self._next_poll_is_done = config.auto_commit and config.auto_done
-        self._each_told = not config.auto_done
+        self._next_poll_is_done = config.auto_commit and config.polled_is_done
         self._line: deque[PrefetchedQueue] = deque()
         self._polled: dict[Who, list[_Portion]] = {}
-        self._untold: dict[int, tuple[ReceivedMessage, PrefetchedQueue]] = {}
-        # By identity; the message is kept, so no other one gets its identity.
+        self._untold: dict[int, PrefetchedQueue] = {}
+        # By identity; the queue keeps the message, so no other one gets its identity.
+        self._waits_for_done = not config.polled_is_done  # nothing was said to be done yet
+        self._first_polled = math.inf
         self._arrived = trio.Event()
         self._streak = 0
         self._warned = False
@@ -107,11 +115,17 @@ class PollService:
         process_queue.withdraw()
 
     def interrupt(self, process_queue: ProcessQueue) -> None:
-        """Forget what was polled of a queue: it does not count any more."""
-        for key in [
-            key for key, (_message, queue) in self._untold.items() if queue is process_queue
-        ]:
-            del self._untold[key]
+        """What was polled of a queue does not count any more, and holds back its
+        offset.
+        """
+        for message in process_queue.taken.values():
+            self._untold.pop(id(message), None)
+
+    def forget(self, process_queue: ProcessQueue) -> None:
+        """What was polled of a queue before a seek does not count any more."""
+        assert isinstance(process_queue, PrefetchedQueue)
+        for message in process_queue.forget():
+            self._untold.pop(id(message), None)
 
     def close(self) -> None:
         """Make a waiting poll, and each later one, raise `ClosedError`."""
@@ -122,13 +136,33 @@ class PollService:
 
     def done(self, messages: Iterable[ReceivedMessage]) -> None:
         """Polled messages are done, if they were polled here and are not forgotten."""
+        self._waits_for_done = False
         for message in messages:
-            found = self._untold.pop(id(message), None)
-            if found is not None:
-                found[1].portion_done(message.offset)
+            process_queue = self._untold.pop(id(message), None)
+            if process_queue is not None:
+                process_queue.finish(message)
+
+    def complaint(self, now: float) -> str:
+        """What is wrong when nothing was said to be done, though much was polled."""
+        untold = len(self._untold)
+        if (
+            not self._waits_for_done
+            or not untold
+            or (untold < MOST_UNTOLD and now - self._first_polled < LONGEST_UNTOLD)
+        ):
+            return ""
+        return f"{untold} messages were polled, and none was said to be done: {REMEDY}"
+
+    def look_for_done(self, now: float) -> None:
+        """Warn a program that never says what is done, once."""
+        complaint = self.complaint(now)
+        if complaint and not self._warned:
+            self._warned = True
+            queue = next(iter(self._untold.values())).queue
+            logger.warning("%s", complaint, extra=about(queue=queue))
 
     def all_done(self) -> None:
-        """All polled messages are done, except those that wait for `done`."""
+        """All polled messages are done, if they do not wait for `done`."""
         for portions in self._polled.values():
             _finish(portions)
         self._polled.clear()
@@ -168,8 +202,8 @@ class PollService:
                 self._warned = True
                 logger.warning(
                     "a task that polled has ended without another poll, so %r is not committed "
-                    "beyond offset %d before the consumer's block ends; poll in a loop, or use "
-                    "auto_done=False",
+                    "beyond offset %d before the consumer's block ends; poll in a loop, or make "
+                    "the consumer without polled_is_done and call done(message)",
                     portions[0][0].queue,
                     portions[0][1],
                     extra=about(queue=portions[0][0].queue),
@@ -206,17 +240,25 @@ class PollService:
             else:
                 process_queue.scheduled = False
         self._streak += len(messages)
+        if self._waits_for_done:
+            self._note_polled(bool(messages))
         if self._trace is not None:
             self._trace.polled(messages)
         return messages
 
+    def _note_polled(self, some: bool) -> None:
+        now = trio.current_time()
+        if some and self._first_polled == math.inf:
+            self._first_polled = now
+        self.look_for_done(now)
+
     def _portion(
         self, process_queue: PrefetchedQueue, most: int, poller: Who
     ) -> list[ReceivedMessage]:
-        if self._each_told:
-            [message] = process_queue.hand_out(1)
-            self._untold[id(message)] = message, process_queue
-            return [message]
+        if not isinstance(process_queue, PortionedQueue):
+            messages = process_queue.hand_out(most)
+            self._untold.update((id(message), process_queue) for message in messages)
+            return messages
         # Without automatic commits all that is polled is done at once, by a commit. It
         # is one portion, or a program that never commits would fill the memory.
         joined = not self._next_poll_is_done and process_queue.in_flight > 0

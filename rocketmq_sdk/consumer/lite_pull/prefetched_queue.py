@@ -1,9 +1,10 @@
 """What a lite pull consumer holds of one queue, and how far it may be committed.
 
-Messages leave the cache when they are polled (`AssignedMessageQueue` and `ProcessQueue`
-of Apache RocketMQ 5.4.0), so a program that polls and never commits is not held up by
-the thresholds. What may be committed ends before the first message that was handed out
-and is not done yet.
+What may be committed ends before the first message that was handed out and is not done
+yet. Messages that the program says to be done one by one stay in the cache until then,
+so that the thresholds bound what it holds. Where what is polled counts as done, they
+leave the cache as they are polled (`AssignedMessageQueue` and `ProcessQueue` of Apache
+RocketMQ 5.4.0), so a program that polls and never commits is not held up.
 """
 
 from __future__ import annotations
@@ -19,7 +20,37 @@ if TYPE_CHECKING:
 
 
 class PrefetchedQueue(ProcessQueue):
-    """The prefetched messages of one queue."""
+    """The prefetched messages of one queue, of which each is done by itself."""
+
+    __slots__ = ()
+
+    @property
+    def position(self) -> int:
+        """The offset of the next message to hand out."""
+        return self.pending[0].offset if self.pending else self.next_offset
+
+    def hand_out(self, most: int) -> list[ReceivedMessage]:
+        """Up to `most` cached messages, at least one, in order.
+
+        Call only while there are some.
+        """
+        pending = self.pending
+        messages = [pending.popleft() for _ in range(min(most, len(pending)))]
+        self.taken.update((message.offset, message) for message in messages)
+        return messages
+
+    def forget(self) -> list[ReceivedMessage]:
+        """What was handed out does not count any more; gives what was not done."""
+        forgotten = list(self.taken.values())
+        self.taken.clear()
+        self.byte_count -= sum([len(message.body) for message in forgotten])
+        if self._drained is not None:
+            self._drained.set()
+        return forgotten
+
+
+class PortionedQueue(PrefetchedQueue):
+    """The prefetched messages of one queue, done as they were polled: by portions."""
 
     __slots__ = ("_out", "_out_count")
 
@@ -31,11 +62,6 @@ class PrefetchedQueue(ProcessQueue):
         # The portions handed out and not done: first offset and number of messages, in
         # the order of offsets.
         self._out_count = 0
-
-    @property
-    def position(self) -> int:
-        """The offset of the next message to hand out."""
-        return self.pending[0].offset if self.pending else self.next_offset
 
     @property
     def commit_offset(self) -> int:
@@ -77,3 +103,11 @@ class PrefetchedQueue(ProcessQueue):
         self._out_count -= self._out.pop(first_offset, 0)
         if self._drained is not None and not self._out:
             self._drained.set()
+
+    def forget(self) -> list[ReceivedMessage]:
+        """What was handed out does not count any more."""
+        self._out.clear()
+        self._out_count = 0
+        if self._drained is not None:
+            self._drained.set()
+        return []

@@ -39,6 +39,7 @@ class LitePullConsumer(QueueQueries, Entered):
     ) as consumer:
         for message in consumer:
             ...
+            consumer.done(message)
     ```
 
     With `subscriptions` the members of the group share the queues of the topics.
@@ -46,15 +47,18 @@ class LitePullConsumer(QueueQueries, Entered):
     their topics. A failure to process a message is up to the program: there are no
     retries and no dead letter topic.
 
-    Any number of threads may poll. With `auto_commit` and `auto_done` (the
-    defaults), the messages of a poll count as done when the same thread polls
-    again, or when the block is left without an error. In `for` each message counts
-    when the thread requests the next one. So do not hand messages to other threads:
-    let those poll themselves, or switch `auto_done` off, and a message is done when
-    `done(message)` says so. What is done, up to the first message of a queue that
-    is not, is committed every `auto_commit_interval`. Without `auto_commit`, only
+    A message is done when `done(message)` says so, in whatever task and order. What is
+    done, up to the first message of a queue that is not, is committed every
+    `auto_commit_interval`, and when the block is left. Without `auto_commit`, only
     `commit` commits. A message may come more than once: what was not committed is
     delivered again to the next owner of the queue.
+
+    With `polled_is_done` nothing is said of messages: those of a poll (in `for`,
+    each message) are done when the same thread polls again, or when the block is
+    left without an error; without `auto_commit`, when the program commits. It is
+    for programs whose tasks process what they poll before they poll again. One that
+    hands messages on to other tasks would lose them when it fails. Any number of
+    threads may poll.
 
     `on_assignment_change` is called with an `AssignmentChange`, one change after
     another in a thread of its own, but not at the end of the block. Entering and
@@ -111,13 +115,13 @@ class LitePullConsumer(QueueQueries, Entered):
         return poll(self, self._inner, timeout, max_messages)
 
     def done(self, *messages: ReceivedMessage) -> None:
-        """Say that polled messages are done, for a consumer with `auto_done` off.
+        """Say that polled messages are done: their offsets may be committed.
 
         May be called in any order, from any thread, also while other messages of the
-        queue are not done; a second time has no effect. Nor has it for a message whose
-        queue has gone to another member, who gets the message as well. Raises
-        `ConfigurationError` when `auto_done` is on, and for anything that is no
-        message.
+        queue are not done; a second time has no effect. Nor has it for a message from
+        before a seek in its queue, or whose queue has gone to another member, who gets
+        the message as well. Raises `ConfigurationError` with `polled_is_done`, and for
+        anything that is no message.
         """
         return self._call_now(self._inner.done, *messages)
 
@@ -140,7 +144,8 @@ class LitePullConsumer(QueueQueries, Entered):
     def unsubscribe(self, topic: str) -> None:
         """Unsubscribe from a topic.
 
-        Its polled messages are committed once they are done. Raises `ClosedError`.
+        Its polled messages are committed once they are done, within `revoke_grace`.
+        Raises `ClosedError`.
         """
         return self._call(self._inner.unsubscribe, topic)
 
@@ -184,9 +189,10 @@ class LitePullConsumer(QueueQueries, Entered):
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Let the next poll of a queue begin at an offset.
 
-        Prefetched messages of the queue are dropped. Raises `ConfigurationError` for a
-        queue that is not assigned or an offset outside of the queue, and the broker's
-        errors.
+        Prefetched messages of the queue are dropped, and what was polled of it before
+        does not count any more: the seek says where the group is. Raises
+        `ConfigurationError` for a queue that is not assigned or an offset outside of
+        the queue, and the broker's errors.
         """
         return self._call(self._inner.seek, queue, offset)
 
@@ -214,11 +220,12 @@ class LitePullConsumer(QueueQueries, Entered):
         return self._call(self._inner.group_lag)
 
     def commit(self, offsets: Mapping[MessageQueue, int] | None = None) -> None:
-        """Commit all polled messages, or the given offsets, and wait for the brokers.
+        """Commit what is done, or the given offsets, and wait for the brokers.
 
-        With `auto_done` off, of each queue what is done up to the first message that is
-        not. An offset is that of the next message to consume. Raises the error of a
-        broker that did not confirm, after all brokers were asked.
+        What is done up to the first message of a queue that is not; with
+        `polled_is_done`, all that was polled. An offset is that of the next message to
+        consume. Raises the error of a broker that did not confirm, after all brokers
+        were asked.
         """
         return self._call(self._inner.commit, offsets)
 

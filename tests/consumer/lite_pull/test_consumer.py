@@ -16,6 +16,7 @@ from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
 from rocketmq_sdk.errors import ClosedError, ConfigurationError
 from rocketmq_sdk.model.enums import ConsumeFrom
+from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.queue import MessageQueue
 from support.consuming import Switch, committed, drain, open_sender, texts
 from support.waiting import until
@@ -23,8 +24,10 @@ from support.waiting import until
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
+    from rocketmq_sdk.consumer.config import LitePullOptions
 
 FIRST = ConsumeFrom.FIRST_OFFSET
+POLLED: LitePullOptions = {"polled_is_done": True}
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(4)]
 
 
@@ -70,7 +73,7 @@ async def test_what_a_poll_gave_is_committed_when_the_next_one_has_begun(
         await sender.create_topic("orders", 1)
         await sender.send("orders", *map(str, range(30)), queue=0)
         async with LitePullConsumer(
-            "billing", namesrv=broker, subscriptions={"orders": "*"}, consume_from=FIRST
+            "billing", namesrv=broker, subscriptions={"orders": "*"}, consume_from=FIRST, **POLLED
         ) as consumer:
             assert len(await consumer.poll(max_messages=10)) == 10
             await trio.sleep(12)
@@ -87,7 +90,11 @@ async def test_a_block_that_fails_commits_only_what_was_finished(autojump_clock:
 
         async def consume() -> None:
             async with LitePullConsumer(
-                "billing", namesrv=broker, subscriptions={"orders": "*"}, consume_from=FIRST
+                "billing",
+                namesrv=broker,
+                subscriptions={"orders": "*"},
+                consume_from=FIRST,
+                **POLLED,
             ) as consumer:
                 async for message in consumer:
                     if message.body == b"7":
@@ -97,7 +104,7 @@ async def test_a_block_that_fails_commits_only_what_was_finished(autojump_clock:
             await consume()
         assert committed(broker, "billing", "orders", 1) == [7]
         async with LitePullConsumer(
-            "billing", namesrv=broker, subscriptions={"orders": "*"}
+            "billing", namesrv=broker, subscriptions={"orders": "*"}, **POLLED
         ) as consumer:
             async for message in consumer:
                 assert message.body == b"7"
@@ -112,6 +119,7 @@ async def test_without_automatic_commits_only_the_program_commits(
         await sender.create_topic("orders", 1)
         await sender.send("orders", *map(str, range(40)), queue=0)
         options = {"subscriptions": {"orders": "*"}, "consume_from": FIRST, "auto_commit": False}
+        options |= POLLED
         async with LitePullConsumer("billing", namesrv=broker, **options) as consumer:  # type: ignore[arg-type]
             await drain(consumer, 10)
             await trio.sleep(60)
@@ -136,6 +144,7 @@ async def test_a_program_that_never_commits_is_not_held_up_by_the_thresholds(
         options = {
             "consume_from": FIRST,
             "auto_commit": False,
+            **POLLED,
             "pull_threshold_for_queue": 20,
             "consume_concurrently_max_span": 50,
         }
@@ -237,7 +246,7 @@ async def test_messages_of_a_task_are_done_when_that_task_polls_again(
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.send("orders", *map(str, range(40)), queue=0)
-        options = {"subscriptions": {"orders": "*"}, "consume_from": FIRST}
+        options = {"subscriptions": {"orders": "*"}, "consume_from": FIRST, **POLLED}
         async with LitePullConsumer("billing", namesrv=broker, **options) as consumer:  # type: ignore[arg-type]
 
             async def work(seconds: float) -> None:
@@ -257,6 +266,45 @@ async def test_messages_of_a_task_are_done_when_that_task_polls_again(
     assert seen == Counter(map(str, range(40)))
 
 
+async def test_messages_that_were_handed_on_and_are_not_done_come_again(
+    autojump_clock: MockClock,
+) -> None:
+    done: list[str] = []
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 2)
+        await sender.send("orders", *map(str, range(50)), queues=2)
+        options: LitePullOptions = {"consume_from": FIRST}
+
+        async def consume(seconds: float) -> None:
+            """Hand on all that comes, and fail after a while."""
+            async with (
+                LitePullConsumer(
+                    "billing", namesrv=broker, subscriptions={"orders": "*"}, **options
+                ) as consumer,
+                trio.open_nursery() as nursery,
+            ):
+                to_work, to_do = trio.open_memory_channel[ReceivedMessage](1000)
+
+                async def work() -> None:
+                    async for message in to_do:
+                        await trio.sleep(1)
+                        done.append(message.body.decode())
+                        consumer.done(message)
+
+                nursery.start_soon(work)
+                with trio.move_on_after(seconds):
+                    async for message in consumer:
+                        to_work.send_nowait(message)
+                raise ValueError("the program fails")
+
+        for rounds in range(1, 4):
+            with pytest.raises(ExceptionGroup) as caught:
+                await consume(12.5)
+            assert [str(error) for error in caught.value.exceptions] == ["the program fails"]
+            assert sum(committed(broker, "billing", "orders", 2)) == len(set(done)) == 12 * rounds
+    assert len(done) == 36
+
+
 async def test_handed_on_messages_are_done_when_the_program_says_so(
     autojump_clock: MockClock,
 ) -> None:
@@ -265,9 +313,9 @@ async def test_handed_on_messages_are_done_when_the_program_says_so(
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.send("orders", *map(str, range(50)), queue=0)
-        options = {"subscriptions": {"orders": "*"}, "consume_from": FIRST, "auto_done": False}
+        options = {"subscriptions": {"orders": "*"}, "consume_from": FIRST}
         async with LitePullConsumer("billing", namesrv=broker, **options) as consumer:  # type: ignore[arg-type]
-            messages = [(await consumer.poll(max_messages=1))[0] for _ in range(50)]
+            messages = [await anext(consumer) for _ in range(50)]
             finished: set[int] = set()
             for number in order:
                 consumer.done(messages[number])
@@ -285,12 +333,66 @@ async def test_handed_on_messages_are_done_when_the_program_says_so(
             consumer.done(first)
         # Only what the program named is committed at the end of the block.
         assert committed(broker, "other", "orders", 1) == [1]
+        with pytest.raises(ConfigurationError, match="polled_is_done"):
+            LitePullConsumer("third", namesrv=broker, polled_is_done=True, **options).done()  # type: ignore[arg-type]
 
 
-async def test_done_needs_a_consumer_without_automatic_completion() -> None:
-    consumer = LitePullConsumer("billing", namesrv="127.0.0.1:9", subscriptions={"orders": "*"})
-    with pytest.raises(ConfigurationError, match="auto_done=False"):
-        consumer.done()
+async def test_a_program_that_never_says_done_is_warned_and_stands_still(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", *map(str, range(200)), queue=0)
+        options = {
+            "subscriptions": {"orders": "*"},
+            "consume_from": FIRST,
+            "pull_threshold_for_queue": 100,
+        }
+        async with LitePullConsumer("billing", namesrv=broker, **options) as consumer:  # type: ignore[arg-type]
+            polled: list[ReceivedMessage] = []
+            while more := await consumer.poll(20):
+                polled += more
+            assert 100 <= len(polled) < 200
+            assert str(consumer.health()) == (
+                f"consuming: queue 0 of orders at broker-a holds {len(polled)} messages that are "
+                "not polled, or polled and not done, so it is not pulled"
+            )
+            await consumer.poll(50)
+            assert f"{len(polled)} messages were polled, and none was said to be done" in (
+                warning := caplog.text
+            )
+            assert "done(message)" in str(consumer.health())
+            consumer.done(*polled)
+            assert len(await drain(consumer, 200 - len(polled))) == 200 - len(polled)
+            assert str(consumer.health()) == "consuming"
+            assert caplog.text == warning  # it is said once
+        assert committed(broker, "billing", "orders", 1) == [200]
+        caplog.clear()
+        async with LitePullConsumer("other", namesrv=broker, **options) as consumer:  # type: ignore[arg-type]
+            await consumer.poll()
+        assert "10 messages were polled, and none was said to be done" in caplog.text
+        assert committed(broker, "other", "orders", 1)[0] <= 0
+
+
+async def test_what_was_polled_before_a_seek_does_not_count(autojump_clock: MockClock) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", *map(str, range(20)), queue=0)
+        async with LitePullConsumer(
+            "billing", namesrv=broker, subscriptions={"orders": "*"}, consume_from=FIRST
+        ) as consumer:
+            for _ in range(3):  # a program that fails to process a message, and tries again
+                before = await consumer.poll()
+                assert texts(before)[0] == "0"
+                await consumer.seek(QUEUES[0], 0)
+                assert consumer.statistics().in_flight == 0
+            consumer.done(*before)
+            await consumer.commit()
+            assert committed(broker, "billing", "orders", 1) == [0]
+            assert len(await drain(consumer, 20)) == 20
+            began = trio.current_time()
+        assert trio.current_time() - began < 1  # nobody waits for what was polled before
+        assert committed(broker, "billing", "orders", 1) == [20]
 
 
 async def test_what_an_ended_task_has_polled_is_not_committed_and_that_is_told(
@@ -299,7 +401,7 @@ async def test_what_an_ended_task_has_polled_is_not_committed_and_that_is_told(
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.send("orders", *map(str, range(20)), queue=0)
-        options = {"subscriptions": {"orders": "*"}, "consume_from": FIRST}
+        options = {"subscriptions": {"orders": "*"}, "consume_from": FIRST, **POLLED}
         async with LitePullConsumer("billing", namesrv=broker, **options) as consumer:  # type: ignore[arg-type]
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(consumer.poll)
@@ -388,7 +490,7 @@ async def test_statistics_tell_what_was_polled_and_what_is_left(autojump_clock: 
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.send("orders", *map(str, range(100)), queue=0)
-        options = {"consume_from": FIRST, "pull_threshold_for_queue": 30}
+        options = {"consume_from": FIRST, **POLLED, "pull_threshold_for_queue": 30}
         async with LitePullConsumer(
             "billing", namesrv=broker, subscriptions={"orders": "*"}, **options
         ) as consumer:  # type: ignore[arg-type]

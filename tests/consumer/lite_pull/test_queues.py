@@ -113,10 +113,15 @@ async def test_two_members_share_the_queues_and_take_over(autojump_clock: MockCl
             subscriptions={"orders": "*"},
             consume_from=FIRST,
             on_assignment_change=changes.append,
+            polled_is_done=True,
         ) as first:
             assert first.assignment() == set(QUEUES)
             async with LitePullConsumer(
-                "billing", namesrv=broker, subscriptions={"orders": "*"}, consume_from=FIRST
+                "billing",
+                namesrv=broker,
+                subscriptions={"orders": "*"},
+                consume_from=FIRST,
+                polled_is_done=True,
             ) as second:
                 await until(lambda: len(first.assignment()) == 2)
                 await sender.send("orders", *map(str, range(100)))
@@ -163,6 +168,7 @@ async def test_what_is_done_after_a_queue_went_to_another_member_is_not_committe
             "subscriptions": {"orders": "*"},
             "consume_from": FIRST,
             "auto_commit_interval": 1000,
+            "polled_is_done": True,
         }
         async with LitePullConsumer("billing", namesrv=broker, **options) as first:  # type: ignore[arg-type]
             assert len(await drain(first, 8)) == 8
