@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rocketmq_sdk.client.hooks import ConsumeContext, ConsumeHook, FilterHook, run_hooks
 from rocketmq_sdk.consumer.outcome import ConsumeOrderlyStatus
+from rocketmq_sdk.errors import WrongTypeError
 from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.message import ReceivedMessage
 
@@ -25,14 +26,17 @@ def filtered(
 ) -> list[_Received]:
     """The messages of one pull or pop that the filter hooks keep.
 
-    A hook that fails removes nothing.
+    A hook that fails removes nothing. Nor does one that returns something else than
+    messages that it was given: what is consumed stays in its order, each once.
     """
     for hook in hooks:
         try:
-            messages = cast(
-                "list[_Received]",
-                list(hook.filter_messages(list[ReceivedMessage](messages), queue)),
-            )
+            kept = {
+                id(each) for each in hook.filter_messages(list[ReceivedMessage](messages), queue)
+            }
+            if not kept <= {id(message) for message in messages}:
+                raise WrongTypeError("filter_messages returned messages that it was not given")
+            messages = [message for message in messages if id(message) in kept]
         except Exception:
             logger.exception(
                 "group %s: the filter hook %r has failed; it leaves nothing out",

@@ -325,6 +325,9 @@ class Accumulator:
         except Exception as error:  # noqa: BLE001
             # The messages were taken; whoever awaits them is told.
             self._under_way.end(handle, None, error)
+        except BaseException as error:
+            self._under_way.break_off(handle, error)
+            raise
 
     def withdraw(self, batch: _Batch, index: int) -> None:
         """Take a message back, unless its batch has left."""

@@ -262,6 +262,9 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         except Exception as error:
             logger.exception("%r could not be started", handle)
             self._under_way.end(handle, None, error)
+        except BaseException as error:
+            self._under_way.break_off(handle, error)
+            raise
         return handle
 
     def _aim(

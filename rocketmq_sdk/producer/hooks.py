@@ -100,10 +100,15 @@ class SendHooks:
             context.batch = found or ()
         for check in self._forbidden:
             check(context)
+        try:
+            run_hooks(self._before, context)
+            if context.properties and not is_batch:
+                handle.properties += property_text(context.properties)
+        except BaseException as error:
+            context.error = error if isinstance(error, Exception) else None
+            run_hooks(self._after, context)
+            raise
         self._contexts[handle] = context
-        run_hooks(self._before, context)
-        if context.properties and not is_batch:
-            handle.properties += property_text(context.properties)
 
     def after(self, handle: SendHandle) -> None:
         """A message is finished."""
@@ -119,6 +124,13 @@ class SendHooks:
 def property_text(properties: Mapping[str, str]) -> str:
     """Properties as a message has them. Raises `ConfigurationError`."""
     for name, value in properties.items():
-        if not value or any(mark in name + value for mark in "\x01\x02"):
-            raise ConfigurationError(f"a hook gave the property {name!r}: {value!r}")
+        if (
+            not (isinstance(name, str) and isinstance(value, str) and name and value)
+            or "\x01" in name + value
+            or "\x02" in name + value
+        ):
+            raise ConfigurationError(
+                f"a hook gave the property {name!r:.200}: {value!r:.200}; give texts that are not "
+                "empty and have no \\x01 or \\x02"
+            )
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])

@@ -371,20 +371,24 @@ class Producer(SendEngine):
         try:
             more = request_properties(correlation, self.client.client_id, seconds)
             left = max(0.0, deadline - trio.current_time())
-            handle = self._start(
-                message,
-                aim.get("queue"),
-                aim.get("selector"),
-                aim.get("key", UNSET),
-                left,
-                more=more,
-            )
+            size = len(message.body)
+            if self._under_way.is_full(size):
+                with await self._under_way.wait_for_room(size, left, self._running_loop) as room:
+                    handle = self._start_request(message, room.seconds, more, **aim)
+            else:
+                handle = self._start_request(message, left, more, **aim)
             await handle.wait_or_abandon()
             return await self._requests.reply(
                 correlation, deadline, f"the request {handle.message_id} to {message.topic!r}"
             )
         finally:
             self._requests.close(correlation)
+
+    def _start_request(
+        self, message: Message, seconds: float, more: str, **aim: Unpack[Aim]
+    ) -> SendHandle:
+        queue, selector, key = aim.get("queue"), aim.get("selector"), aim.get("key", UNSET)
+        return self._start(message, queue, selector, key, seconds, more=more)
 
     def on_reply(self, command: Command) -> bool:
         """A reply has come (326); True when it answers a request of this producer."""

@@ -204,6 +204,11 @@ class UnderWay:
         error.outcome_unknown = handle.unknown
         self.end(handle, handle.stored, error)
 
+    def break_off(self, handle: SendHandle, error: BaseException) -> None:
+        """End a message over what is no `Exception`; who has handed it over gets it."""
+        handle.observed = True
+        self.withdraw(handle, f"the message was given up: {error!r}")
+
     def abandoned(self, handle: SendHandle) -> None:
         """The only waiter of a message was cancelled."""
         self.withdraw(handle, "the message was given up by its sender")

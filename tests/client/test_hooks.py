@@ -15,11 +15,12 @@ from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
+from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.names import pop_retry_topic_v1
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.testing.interception import intercept
-from support.consuming import Collector, open_sender
+from support.consuming import Collector, committed, open_sender
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -166,6 +167,43 @@ async def test_hooks_that_fail_are_logged_and_disturb_nothing(
             ):
                 await until(lambda: collector.messages)
     assert caplog.text.count("a broken hook") >= 5
+
+
+class Jumbling:
+    """Filter hooks that return what they should not."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def filter_messages(
+        self, messages: list[ReceivedMessage], queue: MessageQueue
+    ) -> list[ReceivedMessage]:
+        self.calls += 1
+        if self.calls == 1:
+            return [*reversed(messages), *messages]
+        return [ReceivedMessage(topic="orders", body=b"made up")]
+
+
+async def test_a_filter_hook_changes_neither_order_nor_number_of_messages(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector, jumbling = Collector(), Jumbling()
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", *map(str, range(10)), queue=0)
+        async with PushConsumer(
+            "billing",
+            namesrv=broker,
+            subscriptions={"orders": "*"},
+            listener=collector,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+            pull_batch_size=5,
+            filter_hooks=[jumbling],
+        ):
+            await until(lambda: len(collector.messages) == 10)
+        assert collector.bodies == [str(number) for number in range(10)]
+        assert committed(broker, "billing", "orders", 1) == [10]
+    assert "returned messages that it was not given" in caplog.text
 
 
 def test_what_is_no_hook_is_refused() -> None:

@@ -14,19 +14,23 @@ from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
 from rocketmq_sdk.consumer.lite_pull.pull_consumer import PullConsumer
+from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.testing.interception import intercept
-from support.consuming import Switch, open_sender
+from support.consuming import Switch, committed, open_sender
+from support.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from trio.testing import MockClock
 
+    from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.remoting.channel import Channel, Handler
 
 SHARED: dict[str, Any] = {
@@ -106,6 +110,74 @@ async def test_a_lite_pull_consumer_gets_over_garbage(autojump_clock: MockClock)
                 while len(set(found)) < 20:
                     found += [message.body for message in await consumer.poll()]
         assert left == [0]
+
+
+def _records(body: bytes) -> list[bytes]:
+    records, position = [], 0
+    while position < len(body):
+        size = int.from_bytes(body[position : position + 4], "big")
+        records.append(body[position : position + size])
+        position += size
+    return records
+
+
+BAD_PULLS: list[Callable[[bytes, dict[str, str]], bytes]] = [
+    lambda body, _fields: b"",
+    lambda body, _fields: body * 3,
+    lambda body, _fields: b"".join(reversed(_records(body))),
+    lambda body, fields: fields.update(nextBeginOffset="-1") or body,
+    lambda body, fields: fields.update(nextBeginOffset="0", maxOffset="0") or body,
+]
+"""Answers to pulls that have lost their messages, repeat or shuffle them, or lead back.
+"""
+
+
+@pytest.mark.parametrize("kind", ["push", "orderly", "lite"])
+async def test_what_a_pull_brings_twice_or_in_disorder_is_consumed_once_and_in_order(
+    kind: str, autojump_clock: MockClock
+) -> None:
+    found: list[int] = []
+    left = list(BAD_PULLS)
+
+    def spoil(channel: Channel, request: Command, serve: Handler) -> Any:
+        answer = serve(channel, request)
+        if isinstance(answer, Command) and answer.body and left:
+            fields = dict(answer.ext_fields)
+            body = left.pop(0)(bytes(answer.body), fields)
+            return Command(answer.code, flag=1, ext_fields=fields, body=body)
+        return answer
+
+    async def listener(message: ReceivedMessage) -> None:
+        await trio.sleep(0.5)
+        found.append(message.offset)
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", *map(str, range(40)), queue=0)
+        intercept(broker, RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, by=spoil)
+        with trio.fail_after(600):
+            if kind == "lite":
+                async with LitePullConsumer(
+                    "billing", namesrv=broker, pull_batch_size=4, **SHARED
+                ) as consumer:
+                    async for message in consumer:
+                        await listener(message)
+                        consumer.done(message)
+                        if len(found) == 40:
+                            break
+            else:
+                async with PushConsumer(
+                    "billing",
+                    namesrv=broker,
+                    listener=listener,
+                    orderly=kind == "orderly",
+                    pull_batch_size=4,
+                    **SHARED,
+                ):
+                    await until(lambda: len(found) == 40)
+        assert not left
+        assert committed(broker, "billing", "orders", 1) == [40]
+    assert (sorted(found) if kind == "push" else found) == list(range(40))
 
 
 async def test_a_simple_consumer_gets_over_garbage(autojump_clock: MockClock) -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 import trio
 
-from rocketmq_sdk.errors import ClosedError, RocketMQError, RouteError, SendTimeout
+from rocketmq_sdk.errors import (
+    ClosedError,
+    ConfigurationError,
+    RocketMQError,
+    RouteError,
+    SendTimeout,
+)
 from rocketmq_sdk.producer.config import AutoBatch
 from rocketmq_sdk.protocol.batch_codec import decode_batch
 from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2
@@ -148,6 +154,67 @@ async def test_a_selector_that_raises_costs_no_room(autojump_clock: MockClock) -
         with pytest.raises(LookupError):
             await producer.send(message(), selector=bad)
         assert nothing_is_left(producer)
+
+
+class StopNowError(BaseException):
+    """What ends programs is no `Exception`; assertions of some test tools are not."""
+
+
+class Stopping:
+    """A hook of each kind that raises it."""
+
+    def stop(self, *_arguments: Any) -> Any:
+        raise StopNowError
+
+    before_send = check_forbidden = stop
+
+    def after_send(self, _context: Any) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize("where", ["selector", "send_hooks", "forbidden_hooks"])
+@pytest.mark.parametrize("auto_batch", [None, AutoBatch(max_bytes=1)])
+async def test_what_is_no_exception_reaches_the_caller_and_costs_no_room(
+    autojump_clock: MockClock, where: str, auto_batch: AutoBatch | None
+) -> None:
+    stopping = Stopping()
+    hooks: dict[str, Any] = {} if where == "selector" else {where: [stopping]}
+    aim: dict[str, Any] = {"selector": stopping.stop} if where == "selector" else {}
+    async with (
+        open_cluster(brokers=1) as cluster,
+        Running(cluster, auto_batch=auto_batch, **hooks) as producer,
+    ):
+        await producer.publish_queues("t")
+        with pytest.raises(StopNowError):
+            producer.submit(message(), **aim)
+        with pytest.raises(StopNowError):
+            await producer.send(message(), **aim)
+        assert nothing_is_left(producer)
+        await producer.flush()
+        assert not producer._hooks._contexts
+
+
+async def test_a_hook_that_gives_bad_properties_is_told_that_it_has_ended(
+    autojump_clock: MockClock,
+) -> None:
+    class Careless:
+        ended: ClassVar[list[object]] = []
+
+        def before_send(self, context: Any) -> None:
+            context.properties["trace"] = 7
+
+        def after_send(self, context: Any) -> None:
+            self.ended.append(context.error)
+
+    async with (
+        open_cluster(brokers=1) as cluster,
+        Running(cluster, send_hooks=[Careless()]) as producer,
+    ):
+        with pytest.raises(ConfigurationError, match="'trace': 7; give texts") as caught:
+            await producer.send(message())
+        assert Careless.ended == [caught.value]
+        assert nothing_is_left(producer)
+        assert not producer._hooks._contexts
 
 
 async def test_flush_tells_of_a_refused_batch(autojump_clock: MockClock) -> None:

@@ -5,12 +5,14 @@ at all.
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import BrokerError, ConfigurationError, RequestTimeoutError
 from rocketmq_sdk.model.message import Message, ReceivedMessage
@@ -19,12 +21,16 @@ from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.producer.request_reply import reply_message
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.message_codec import decode_message
+from rocketmq_sdk.testing.interception import intercept
 from support.transactions import bodies_in
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from trio.testing import MockClock
+
+    from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.remoting.channel import Channel, Handler
 
 
 @asynccontextmanager
@@ -74,6 +80,34 @@ async def test_a_request_gets_its_reply(autojump_clock: MockClock) -> None:
                 assert {"PUSH_REPLY_TIME", "ARRIVE_TIME"} <= reply.properties.keys()
                 await trio.sleep(1)  # it is stored when the requester has taken it
                 assert bodies_in(broker, "DefaultCluster_REPLY_TOPIC") == [b"reply to question"]
+
+
+async def test_requests_wait_for_room(autojump_clock: MockClock) -> None:
+    most = 0
+    with trio.fail_after(120):
+        async with (
+            EmbeddedBroker() as broker,
+            Producer("PG", namesrv=broker, max_in_flight=2) as producer,
+        ):
+            broker.core.topics.put(TopicConfig("rpc", 4, 4))
+
+            def slowly(channel: Channel, request: Command, serve: Handler) -> Any:
+                async def later() -> Any:
+                    nonlocal most
+                    most = max(most, producer.in_flight)
+                    await trio.sleep(1)
+                    answer = serve(channel, request)
+                    return await answer() if callable(answer) else answer
+
+                return later
+
+            async with replier(broker), trio.open_nursery() as nursery:
+                intercept(broker, RequestCode.SEND_MESSAGE_V2, by=slowly)
+                for number in range(6):
+                    nursery.start_soon(
+                        partial(producer.request, Message("rpc", b"%d" % number), timeout=30)
+                    )
+    assert most == 2
 
 
 async def test_many_requests_at_a_time_get_their_own_replies(autojump_clock: MockClock) -> None:

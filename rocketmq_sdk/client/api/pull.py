@@ -59,7 +59,8 @@ async def pull_records(
 ) -> PulledRecords:
     """One pull (11, or 361 with the LITE_PULL flag) whose records stay undecoded.
 
-    `timeout` and errors are those of `pull_message`, without `UndecodableError`.
+    `timeout` and errors are those of `pull_message`; `UndecodableError` only for an
+    answer that has found messages and holds none.
     """
     return pulled_records(
         await client.call_address(address, pull_request(header), timeout), address, header
@@ -150,9 +151,13 @@ def _outcome(
     response: Command, address: str, header: PullMessageRequestHeader
 ) -> tuple[PullStatus, PullMessageResponseHeader]:
     """Status and header of an answer. Raises the error of any code that is no outcome
-    of a pull.
+    of a pull, and `UndecodableError` where what was found is missing.
     """
     status = _STATUS.get(response.code)
+    if status is PullStatus.FOUND and not response.body:
+        raise UndecodableError(
+            "the broker has found messages, and its answer has none", queue_offset=None
+        )
     if status is None:
         raise broker_error(
             response.code,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from operator import lt
 from typing import TYPE_CHECKING
 
 import trio
@@ -121,14 +122,19 @@ class ProcessQueue:
         """Add what a pull found, in offset order, and set where to pull next.
 
         Returns the number of new messages. Messages below the pull offset are left out:
-        a pull into the middle of a stored batch returns the whole batch.
+        a pull into the middle of a stored batch returns the whole batch. Whatever the
+        broker says, each offset is taken once, and never behind one that is held.
         """
+        if messages and messages[-1].offset - messages[0].offset != len(messages) - 1:
+            messages = _ascending(messages)
         if messages and messages[0].offset < self.next_offset:
             messages = [message for message in messages if message.offset >= self.next_offset]
         if messages:
             self.pending.extend(messages)
             self.byte_count += sum([len(message.body) for message in messages])
-            self._last_offset = messages[-1].offset
+            self._last_offset = last = messages[-1].offset
+            if next_offset <= last:
+                next_offset = last + 1
         if next_offset > self.next_offset:
             self.next_offset = next_offset
         return len(messages)
@@ -256,3 +262,12 @@ class ProcessQueue:
             await self._drained.wait()
         finally:
             self._drained = None
+
+
+def _ascending(messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+    """Messages in the order of their offsets, each once; nearly always they are so."""
+    offsets = [message.offset for message in messages]
+    if all(map(lt, offsets, offsets[1:])):
+        return messages
+    by_offset = dict(zip(reversed(offsets), reversed(messages), strict=True))
+    return [by_offset[offset] for offset in sorted(by_offset)]
