@@ -16,7 +16,7 @@ from rocketmq_sdk.broker_embedded.composition import Parts, resolve_settings
 from rocketmq_sdk.broker_embedded.core import Core
 from rocketmq_sdk.broker_embedded.fast_failure import FastFailure
 from rocketmq_sdk.broker_embedded.files_of_settings import FilesOfSettings
-from rocketmq_sdk.broker_embedded.housekeeping import Housekeeping
+from rocketmq_sdk.broker_embedded.housekeeping import Housekeeping, save_all
 from rocketmq_sdk.broker_embedded.namesrv.server import NameServer, dialled_address
 from rocketmq_sdk.broker_embedded.part import Service
 from rocketmq_sdk.broker_embedded.ports import Ports, metrics_address
@@ -545,14 +545,16 @@ class EmbeddedBroker(RunsOnce):
 
     async def _save_all(self, problems: list[Exception]) -> None:
         """Save every table, whatever happens to the others."""
-        for table in self._tables:
-            try:
-                await table.save()
-            except Exception as error:  # noqa: BLE001
-                # All steps are tried; the first error is raised.
-                self._note(
-                    problems, f"{table.name} could not be written: {error_text(error)}", error
-                )
+        left: dict[str, Exception | None] = {}
+        try:
+            await save_all(self._tables, left)
+        finally:
+            for name, error in left.items():
+                if error is None:
+                    logger.error("while closing %r: %s could not be written in time", self, name)
+                else:
+                    text = f"{name} could not be written: {error_text(error)}"
+                    self._note(problems, text, error)
 
     async def _try_each(
         self, problems: list[Exception], *steps: Callable[[], Awaitable[None]]

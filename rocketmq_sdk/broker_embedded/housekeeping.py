@@ -6,18 +6,23 @@ due.
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from rocketmq_sdk.broker_embedded.tables.stats import TICK_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.part import SavedTable
+
+
+_RESERVE_INTERVAL_MS: Final = 5000
 
 
 class Housekeeping:
@@ -25,30 +30,48 @@ class Housekeeping:
 
     def __init__(self, core: Core, tables: Sequence[SavedTable]) -> None:
         self._core = core
-        self._tables = tables
+        self._jobs: dict[str, tuple[Callable[[], int], Callable[[], Awaitable[None]]]] = {
+            table.name: (table.interval_ms, partial(self._save, table))
+            for table in tables
+            if table.interval_ms is not None
+        }
+        self._jobs["reserve"] = (lambda: _RESERVE_INTERVAL_MS, core.store.keep_reserve)
+        self._due: dict[str, float] = {}
+        """When each job that is not being done is due."""
+        self._changed = trio.Event()
 
     async def run(self) -> None:
         """Work until cancelled."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._save_periodically)
+            nursery.start_soon(self._work_periodically)
             nursery.start_soon(self._count)
 
-    async def _save_periodically(self) -> None:
-        """Save each table when it is due, one after another."""
-        began = trio.current_time()
-        due = {
-            table.name: (began + table.interval_ms() / 1000, table, table.interval_ms)
-            for table in self._tables
-            if table.interval_ms is not None
-        }
-        while due:
-            await trio.sleep_until(min(when for when, _table, _interval in due.values()))
-            now = trio.current_time()
-            for name, (when, table, interval_ms) in due.items():
-                if when <= now:
-                    await self._save(table)
-                    due[name] = now + interval_ms() / 1000, table, interval_ms
-            await self._core.store.keep_reserve()
+    async def _work_periodically(self) -> None:
+        """Do each job when it is due, none behind another one: a disk may hang.
+
+        All that wait for their time have this task together.
+        """
+        for name in self._jobs:
+            self._arm(name)
+        async with trio.open_nursery() as nursery:
+            while True:
+                self._changed = trio.Event()
+                with trio.move_on_at(min(self._due.values(), default=math.inf)):
+                    await self._changed.wait()
+                now = trio.current_time()
+                for name in [name for name, when in self._due.items() if when <= now]:
+                    del self._due[name]
+                    nursery.start_soon(self._work, name)
+
+    def _arm(self, name: str) -> None:
+        interval_ms, _work = self._jobs[name]
+        self._due[name] = trio.current_time() + interval_ms() / 1000
+        self._changed.set()
+
+    async def _work(self, name: str) -> None:
+        _interval_ms, work = self._jobs[name]
+        await work()
+        self._arm(name)
 
     async def _save(self, table: SavedTable) -> None:
         try:
@@ -63,3 +86,24 @@ class Housekeeping:
             await trio.sleep(TICK_SECONDS)
             now = self._core.clock.now_ms() / 1000
             self._core.stats.advance(datetime.fromtimestamp(now).toordinal())
+
+
+async def save_all(tables: Sequence[SavedTable], left: dict[str, Exception | None]) -> None:
+    """Save tables, whatever happens to the others and however long they take.
+
+    `left` names those that are not saved, in their order, also when this is cancelled:
+    with their error, or None while they are being saved.
+    """
+    left.update((table.name, None) for table in tables)
+
+    async def save(table: SavedTable) -> None:
+        try:
+            await table.save()
+        except Exception as error:  # noqa: BLE001 - for the caller, who tells it
+            left[table.name] = error
+        else:
+            del left[table.name]
+
+    async with trio.open_nursery() as nursery:
+        for table in tables:
+            nursery.start_soon(save, table)

@@ -17,6 +17,8 @@ from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ClosedError, RocketMQError, StoreError
 from rocketmq_sdk.protocol.bodies.admin import KVTable
+from rocketmq_sdk.testing.faults import Operation
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import open_broker, open_on
 
 if TYPE_CHECKING:
@@ -211,6 +213,41 @@ async def test_a_table_that_fails_keeps_no_other_from_being_saved(
     assert "delayOffset.json" in saved
     assert "while closing" in caplog.text
     assert caplog.text.count("consumer offsets could not be written") >= 2
+
+
+async def test_a_disk_that_hangs_in_one_table_holds_no_other_up(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = FaultyFileSystem(blocking=True)
+    ended: dict[str, float] = {}
+    async with open_on(files) as (broker, peer):
+        hanging = files.faults.slow(Operation.SYNC, "config/consumerOffset.json*", delay=300)
+
+        async def change(number: int) -> None:
+            await peer.send("orders", b"1", properties="DELAY\x011\x02")
+            broker.core.offsets.commit("CG", "orders", 0, number)
+
+        def note(path: str, _data: bytes, _offset: int) -> None:
+            ended[path] = autojump_clock.current_time() - began
+
+        files.on_write, began = note, trio.current_time()
+        await change(1)
+        await trio.sleep(20)
+        assert hanging.hits == 1
+        first = ended["config/delayOffset.json.new"]
+        await change(2)
+        await trio.sleep(20)
+        assert hanging.hits == 1
+        assert 10 < ended["config/delayOffset.json.new"] - first <= 20
+        await trio.sleep(300)
+        await change(3)
+        await trio.sleep(2)
+        began = trio.current_time()
+    assert trio.current_time() - began > 200
+    assert ended["config/delayOffset.json.new"] < 1
+    assert "consumer offsets could not be written in time" in caplog.text
+    async with open_on(files) as (broker, _peer):
+        assert broker.core.offsets.offsets_of("CG", "orders") == {0: 2}
 
 
 async def test_slow_unregistering_does_not_skip_the_last_save(

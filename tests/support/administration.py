@@ -7,7 +7,8 @@ import json
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import pytest
+import trio
+from trio.testing import MockClock
 
 from rocketmq_sdk.broker_embedded.access.part import AccessPart
 from rocketmq_sdk.broker_embedded.admin.part import AdminPart
@@ -29,6 +30,7 @@ from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
 from rocketmq_sdk.broker_embedded.tables.put_times import PutTimes
 from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
 from rocketmq_sdk.broker_embedded.tables.topics import TopicManager
+from rocketmq_sdk.broker_embedded.tables.unwritten import Unwritten
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import RocketMQError, StoreError
 from rocketmq_sdk.protocol.bodies.offsets import DelayOffsetSerializeWrapper
@@ -166,7 +168,7 @@ class StoreOfOffsets:
     def earliest_store_time(self) -> int:
         return 0
 
-    def delete_topic(self, topic: str) -> None:
+    async def delete_topic(self, topic: str) -> None:
         self.deleted.append(topic)
 
 
@@ -184,6 +186,7 @@ class Scene:
         self.namesrv = NameServer(self.clock)
         self.store = StoreOfOffsets()
         self.core = core = Core.__new__(Core)
+        core.unwritten = Unwritten()
         core.clock, core.config, core.store = self.clock, self.config, cast("Any", self.store)
         core.store_host, core.address = b"\x7f\0\0\1\0\0\x55\x97", lambda: ADDRESS
         core.topics = self.topics = TopicManager(self.files["topics"], self.config, self.clock)
@@ -247,10 +250,7 @@ class Scene:
 
 def at_once(answer: Callable[[], Awaitable[Command | None]]) -> Command | None:
     """The answer that would wait for a disk, and there is none here."""
-    with pytest.raises(StopIteration) as end:
-        answer().__await__().send(None)
-    found: Command | None = end.value.value
-    return found
+    return trio.run(answer, clock=MockClock(autojump_threshold=0))
 
 
 Frame = tuple[str, Command, Command]

@@ -456,7 +456,7 @@ class Life:
         self.wanted.forget_topic(GONE)
         end = self.store.max_physical_offset
         try:
-            self.store.delete_topic(GONE)
+            await self.store.delete_topic(GONE)
         except StoreError:
             self.files.halt()
             return

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
 import time
+import traceback
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,12 @@ from support.timer_crash import run_timer_seed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from types import FrameType
+
+LONGEST = 120.0
+"""Seconds that a point may take: it stands still in a thread then, where virtual time
+does not help.
+"""
 
 RUNS: dict[str, Callable[[int], Awaitable[int]]] = {
     "stores": run_seed,
@@ -34,15 +42,37 @@ RUNS: dict[str, Callable[[int], Awaitable[int]]] = {
 }
 
 
+def _stand_still(_number: int, frame: FrameType | None) -> None:
+    where = "".join(traceback.format_stack(frame, 6))
+    raise TimeoutError(f"it stood still for {LONGEST:.0f} s:\n{where}")
+
+
+def _alone(run_one: Callable[[int], Awaitable[int]], seed: int) -> int:
+    """One point, which may not stand still. Raises what it ends with."""
+    signal.setitimer(signal.ITIMER_REAL, LONGEST)
+    try:
+        return run_alone(run_one, seed)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _root(error: BaseException) -> BaseException:
+    """What an error of the loop itself came from."""
+    while not isinstance(error, TimeoutError) and error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
 def _run(first: int, points: int, stop_at: int, run_one: Callable[[int], Awaitable[int]]) -> int:
     failed = crashes = 0
     began = time.perf_counter()
     for seed in range(first, first + points):
         try:
-            crashes += run_alone(run_one, seed)
+            crashes += _alone(run_one, seed)
         except Exception as error:  # noqa: BLE001 - every point counts, whatever it ends with
             failed += 1
-            print(f"seed {seed}: {type(error).__name__}: {str(error)[:300]}", flush=True)
+            root = _root(error)
+            print(f"seed {seed}: {type(root).__name__}: {str(root)[:1000]}", flush=True)
             if failed >= stop_at:
                 break
         if (seed - first + 1) % 1000 == 0:
@@ -69,6 +99,7 @@ def main() -> int:
     parser.add_argument("--of", choices=RUNS, default="stores", help="what to crash")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
+    signal.signal(signal.SIGALRM, _stand_still)
     return _run(options.first, options.points, options.stop_at, RUNS[options.of])
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.remoting.channel import Continuation
 
 logger = logging.getLogger(__name__)
 
@@ -62,11 +63,14 @@ class CleaningRequests:
         self._core.store.retention.follow_now()
         return Command.response()
 
-    def clean_unused_topics(self) -> Command:
+    def clean_unused_topics(self) -> Continuation:
         """CLEAN_UNUSED_TOPIC (316): drop the queues of deleted topics.
 
         System topics are kept.
         """
+        return self._clean_unused_topics
+
+    async def _clean_unused_topics(self) -> Command:
         for topic in sorted(self._core.store.topics()):
             if self._core.topics.get(topic) is None and not self._core.topics.is_system(topic):
                 logger.warning(
@@ -74,7 +78,7 @@ class CleaningRequests:
                     topic,
                     extra=about(topic=topic),
                 )
-                self._core.store.delete_topic(topic)
+                await self._core.store.delete_topic(topic)
         return Command.response()
 
     def clean_log(self) -> Command:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 import attrs
+import trio
 
 from rocketmq_sdk.broker_embedded import needs
 from rocketmq_sdk.broker_embedded.admin.paging import page
@@ -170,7 +171,7 @@ class TopicRequests:
                 self._registration.service.topic_changed(known)
         return self._registration.answer_when_registered(Command.response())
 
-    def delete_topic(self, header: headers.DeleteTopicRequestHeader) -> Command:
+    def delete_topic(self, header: headers.DeleteTopicRequestHeader) -> Continuation:
         """DELETE_TOPIC_IN_BROKER (215): a topic and its retry topics of pop groups."""
         topic = header.topic
         self._check_name(topic)
@@ -181,13 +182,20 @@ class TopicRequests:
                 f"{RETRY_PREFIX}{group}{separator}{topic}" for group in groups for separator in "_+"
             )
             names += [name for name in retry_topics if self._core.topics.get(name) is not None]
-        for name in names:
-            self._core.topics.delete(name)
-            self._core.offsets.remove_topic(name)
-            self._core.store.delete_topic(name)
-            for tell in self._core.topic_deleted:
-                tell(name)
-        return Command.response()
+        return lambda: self._delete(names)
+
+    async def _delete(self, names: list[str]) -> Command | None:
+        """Delete topics, also when the connection ends meanwhile."""
+        core = self._core
+        with trio.CancelScope(shield=True):
+            for name in names:
+                await core.store.delete_topic(name)
+                core.topics.delete(name)
+                core.offsets.remove_topic(name)
+                for tell in core.topic_deleted:
+                    tell(name)
+        answer = core.unwritten.hold(Command.response())
+        return await answer() if callable(answer) else answer
 
     def all_topics(self, header: headers.GetAllTopicConfigRequestHeader) -> Command | Continuation:
         """GET_ALL_TOPIC_CONFIG (21), whole or in parts."""

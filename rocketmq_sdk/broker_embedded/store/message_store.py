@@ -32,6 +32,7 @@ from rocketmq_sdk.broker_embedded.store.messages import (
 )
 from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import batch_topics, known_topics
 from rocketmq_sdk.broker_embedded.store.queues.deleted_topics import DeletedTopics
+from rocketmq_sdk.broker_embedded.store.queues.deletion import delete_queues
 from rocketmq_sdk.broker_embedded.store.queues.queue_dispatcher import QueueDispatcher
 from rocketmq_sdk.broker_embedded.store.reading.readable_store import ReadableStore
 from rocketmq_sdk.broker_embedded.store.recovery.clean_stop import (
@@ -573,12 +574,23 @@ class MessageStore(ReadableStore, RunsOnce):
         """
         self._dispatcher.bit_map = bit_map
 
-    def delete_topic(self, topic: str) -> None:
-        """Drop the queues of a topic. Raises `StoreError`.
+    @trio.lowlevel.enable_ki_protection
+    async def delete_topic(self, topic: str) -> None:
+        """Drop the queues of a topic, durably. Raises `StoreError`.
 
-        Its records stay in the log, but cannot be reached any more.
+        Its records stay in the log, but cannot be reached any more. Nothing is put into
+        it until this returns (SERVICE_NOT_AVAILABLE). Cancelling does not interrupt it.
         """
-        if topic in self._table.queues:
-            self._checkpoint.forget_position()
-            self._deleted.add(topic, self._log.position, self._log.min_position)
-            self._table.delete_topic(topic)
+        deleting = self._state.deleting
+        if topic not in self._table.queues and topic not in deleting:
+            return
+        deleting.add(topic)
+        try:
+            with trio.CancelScope(shield=True):
+                async with self._checkpoint.turn:
+                    deleting.add(topic)  # another deletion of it may have ended
+                    await delete_queues(
+                        topic, self.files, self._log, self._table, self._checkpoint, self._deleted
+                    )
+        finally:
+            deleting.discard(topic)

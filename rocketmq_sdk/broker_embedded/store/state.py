@@ -24,6 +24,7 @@ class StoreState:
     """
 
     __slots__ = (
+        "deleting",
         "disk_full",
         "dispatched_timestamp",
         "failure",
@@ -38,6 +39,8 @@ class StoreState:
     )
 
     def __init__(self) -> None:
+        self.deleting: set[str] = set()
+        """Topics that are being deleted; nothing is put into them meanwhile."""
         self.stored_timestamp = 0
         self.dispatched_timestamp = 0
         self.failure: StoreError | None = None

@@ -462,7 +462,7 @@ async def test_deleted_topics_stay_deleted(files: FileSystem) -> None:
         for index in range(60):
             store.put(message("Old", 0, b"%d" % index))
             store.put(message("Stays", 0, b"%d" % index))
-        store.delete_topic("Old")
+        await store.delete_topic("Old")
         assert (store.topics(), store.max_offset("Old", 0)) == ({"Stays"}, 0)
         assert store.get("Old", 0, 0, 32).status is GetStatus.NO_MESSAGE_IN_QUEUE
     files.write("abort", b"1")

@@ -153,6 +153,8 @@ class Appender:
         """`MessageStore.put_together`: append messages as consecutive records."""
         entries: list[Entry] = []
         status = self._refusal(messages[0])
+        if self._state.deleting and status is None:
+            status = next(filter(None, map(self._refusal, messages)), None)
         taken: dict[Queue, int] = {}
         for message in messages:
             entry = self._enter(message, taken) if status is None else status
@@ -226,6 +228,7 @@ class Appender:
             not state.writable
             or state.full is not None
             or state.gate is not None
+            or state.deleting
             or self._pending
             or self._sync_flush
             or self._append_crc
@@ -289,6 +292,8 @@ class Appender:
         """Why nothing, or nothing like this message, is appended now."""
         state = self._state
         if not state.open or state.log_problem or state.queue_problem or state.disk_full:
+            return PutStatus.SERVICE_NOT_AVAILABLE
+        if state.deleting and message.topic in state.deleting:
             return PutStatus.SERVICE_NOT_AVAILABLE
         return None if state.gate is None else state.gate(message)
 

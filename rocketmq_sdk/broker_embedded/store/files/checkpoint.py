@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 from struct import Struct, error
 from typing import TYPE_CHECKING
+
+import trio
 
 from rocketmq_sdk.broker_embedded.store.files.reserve import write_small
 from rocketmq_sdk.errors import StoreError, StoreFullError
@@ -47,18 +48,22 @@ class Checkpoint:
 
     __slots__ = (
         "_files",
-        "_writing",
         "confirm_physical_offset",
         "index_timestamp",
         "logics_physical_offset",
         "logics_timestamp",
         "master_flushed_offset",
         "physic_timestamp",
+        "turn",
     )
 
     def __init__(self, files: FileSystem) -> None:
         self._files = files
-        self._writing = threading.Lock()
+        self.turn = trio.Lock()
+        """Held by whoever changes the position and writes the file.
+
+        A lock of threads would hold up the loop for as long as a disk takes.
+        """
         self.physic_timestamp = 0
         self.logics_timestamp = 0
         self.index_timestamp = 0
@@ -110,13 +115,21 @@ class Checkpoint:
     def forget_position(self) -> None:
         """Vouch for no position, durably. Raises `StoreError`.
 
-        For the time before queues or the log lose anything, or are built again.
+        For the time before queues or the log lose anything, or are built again. Runs in
+        a thread, as `write` does.
         """
-        if not self.logics_physical_offset:
+        position, self.logics_physical_offset = self.logics_physical_offset, 0
+        if not position:
             return
-        self.logics_physical_offset = 0
         try:
-            self.write(self.encode())
+            self._write_or_remove(self.encode())
+        except StoreError:
+            self.logics_physical_offset = position  # so says the file, perhaps
+            raise
+
+    def _write_or_remove(self, data: bytes) -> None:
+        try:
+            self.write(data)
         except StoreFullError:
             self._files.remove(PATH)  # nothing is known then, which is as good
             self._files.sync_directory(".")
@@ -124,13 +137,9 @@ class Checkpoint:
     def write(self, data: bytes) -> None:
         """Write `data`, from `encode`, to the disk. Raises `StoreError`.
 
-        Runs in a thread. A new file replaces the old one: a mixture of half an old time
-        and half a new one could be later than both. A position that was forgotten since
-        `encode` is left out.
+        Runs in a thread, for whoever has the `turn`. A new file replaces the old one: a
+        mixture of half an old time and half a new one could be later than both.
         """
-        with self._writing:
-            if not self.logics_physical_offset:
-                data = data[:_POSITION_AT] + bytes(8) + data[_POSITION_AT + 8 :]
-            write_small(self._files, NEW_PATH, data.ljust(SIZE, b"\0"))
-            self._files.rename(NEW_PATH, PATH)
-            self._files.sync_directory(".")
+        write_small(self._files, NEW_PATH, data.ljust(SIZE, b"\0"))
+        self._files.rename(NEW_PATH, PATH)
+        self._files.sync_directory(".")

@@ -330,7 +330,7 @@ class OsFileSystem:
         self._prefix = str(self.root) + "/"
         self._max_descriptors = max_descriptors
         self._open: OrderedDict[OsFile, None] = OrderedDict()
-        self._mutex = threading.Lock()
+        self._mutex = threading.Lock()  # never held while anything waits for the disk
         self._lock = DirectoryLock(self.root)
         self._limiter: trio.CapacityLimiter | None = None
         self._read_at_random: set[str] = set()
@@ -353,16 +353,27 @@ class OsFileSystem:
     def pin(self, file: OsFile, create: bool = False) -> int:
         """A descriptor that stays open until `unpin`; callable from any thread."""
         with self._mutex:
+            if file.descriptor >= 0:
+                return self._pinned(file)
+            idle = self._take_idle()
+        for descriptor in idle:
+            os.close(descriptor)
+        opened = file.open_descriptor(create)
+        with self._mutex:
             if file.descriptor < 0:
-                self._evict()
-                file.descriptor = file.open_descriptor(create)
+                file.descriptor, opened = opened, -1
                 self._open[file] = None
                 if self._read_at_random and file.path.rpartition("/")[0] in self._read_at_random:
                     _advise(file.descriptor, ahead=False)
-            else:
-                self._open.move_to_end(file)
-            file.pins += 1
-            return file.descriptor
+            descriptor = self._pinned(file)
+        if opened >= 0:
+            os.close(opened)  # another thread was quicker
+        return descriptor
+
+    def _pinned(self, file: OsFile) -> int:
+        self._open.move_to_end(file)
+        file.pins += 1
+        return file.descriptor
 
     def read_ahead(self, directory: str, *, wanted: bool) -> None:
         """Advise the system on reading ahead, where there is `posix_fadvise`."""
@@ -376,29 +387,40 @@ class OsFileSystem:
                     _advise(file.descriptor, ahead=wanted)
 
     def unpin(self, file: OsFile) -> None:
-        """Counterpart of `pin`."""
+        """Counterpart of `pin`; the last one closes what was removed meanwhile."""
         with self._mutex:
             file.pins -= 1
+            gone = file.removed and file.pins == 0 and file.descriptor >= 0
+            descriptor = self._take(file) if gone else -1
+        if gone:
+            os.close(descriptor)
 
     def forget(self, file: OsFile) -> None:
         """Close the descriptor unless another thread uses it.
 
-        In that case eviction closes it later.
+        In that case `unpin` or eviction closes it later.
         """
         with self._mutex:
-            if file.descriptor >= 0 and file.pins == 0:
-                self._close(file)
+            unused = file.descriptor >= 0 and file.pins == 0
+            descriptor = self._take(file) if unused else -1
+        if unused:
+            os.close(descriptor)
 
-    def _evict(self) -> None:
-        if len(self._open) >= self._max_descriptors:
-            idle = [file for file in self._open if file.pins == 0]
-            for file in idle[: max(1, self._max_descriptors // 8)]:
-                self._close(file)
+    def _take_idle(self) -> list[int]:
+        """Make room in the pool: the descriptors that the caller closes."""
+        if len(self._open) < self._max_descriptors:
+            return []
+        idle = [file for file in self._open if file.pins == 0]
+        return [self._take(file) for file in idle[: max(1, self._max_descriptors // 8)]]
 
-    def _close(self, file: OsFile) -> None:
+    def _take(self, file: OsFile) -> int:
+        """Take a descriptor out of the pool; the caller closes it without the mutex.
+
+        To close may wait for the disk, and whoever reads or writes would wait as well.
+        """
         descriptor, file.descriptor = file.descriptor, -1
         self._open.pop(file, None)
-        os.close(descriptor)
+        return descriptor
 
     def sync_descriptor(self, descriptor: int) -> None:
         """Make the data of one descriptor durable."""
@@ -415,8 +437,9 @@ class OsFileSystem:
     def unlock(self) -> None:
         """Close every descriptor and release the lock."""
         with self._mutex:
-            for file in list(self._open):
-                self._close(file)
+            left = [self._take(file) for file in list(self._open)]
+        for descriptor in left:
+            os.close(descriptor)
         self._lock.release()
 
     def open(self, path: str) -> OsFile:

@@ -198,15 +198,16 @@ class QueueFlusher:
         checkpoint = self._checkpoint
         if self._log_flusher.flushed.value < position:
             await self._log_flusher.flush()
-        if self._log_flusher.flushed.value >= position:
-            checkpoint.logics_physical_offset = position
-        checkpoint.logics_timestamp = max(checkpoint.logics_timestamp, logics_timestamp)
-        checkpoint.physic_timestamp = max(
-            checkpoint.physic_timestamp, self._log_flusher.physic_timestamp
-        )
-        data = checkpoint.encode()
         try:
-            await self._files.run(lambda: checkpoint.write(data))
+            async with checkpoint.turn:
+                if self._log_flusher.flushed.value >= position:
+                    checkpoint.logics_physical_offset = position
+                checkpoint.logics_timestamp = max(checkpoint.logics_timestamp, logics_timestamp)
+                checkpoint.physic_timestamp = max(
+                    checkpoint.physic_timestamp, self._log_flusher.physic_timestamp
+                )
+                data = checkpoint.encode()
+                await self._files.run(lambda: checkpoint.write(data))
         except StoreFullError as error:
             # The old one is still true; the next round writes the new one.
             if not self._checkpoint_waits:

@@ -128,7 +128,7 @@ class ConsumeQueueTable:
         for topic, position in positions.items():
             queues = self.queues.get(topic)
             if queues and all(queue.max_physical <= position for queue in queues.values()):
-                self.delete_topic(topic)
+                self.sync_directories(self.delete_topic(topic))
 
     def settle_extensions(self) -> None:
         """Cut the extensions after the last units. Raises `StoreError`."""
@@ -214,23 +214,25 @@ class ConsumeQueueTable:
             self.unsynced[queue] = None
         queue.dirty = False
 
-    def delete_topic(self, topic: str) -> bool:
-        """Drop the queues of a topic with their files; False when there are none."""
+    def delete_topic(self, topic: str) -> list[str]:
+        """Drop the queues of a topic with their files. Raises `StoreError`.
+
+        That is durable when the directories it returns are synced.
+        """
         queues = self.queues.pop(topic, None)
         if queues is None:
-            return False
+            return []
         for queue in queues.values():
             queue.leave_files()
             self.unsynced.pop(queue, None)
-        self.removed.put_away(BATCH_DIRECTORY if topic in self.batch_topics else DIRECTORY, topic)
+        parents = (BATCH_DIRECTORY if topic in self.batch_topics else DIRECTORY, EXT_DIRECTORY)
         self.batch_topics.discard(topic)
-        self.removed.put_away(EXT_DIRECTORY, topic)
-        return True
+        return [parent for parent in parents if self.removed.put_away(parent, topic)]
 
     def clear(self) -> None:
-        """Drop all queues."""
+        """Drop all queues, durably. Raises `StoreError`."""
         for topic in list(self.queues):
-            self.delete_topic(topic)
+            self.sync_directories(self.delete_topic(topic))
 
     def max_physical(self) -> int:
         """The largest end of a record in any queue; 0 without any."""

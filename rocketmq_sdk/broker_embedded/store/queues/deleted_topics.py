@@ -55,13 +55,23 @@ class DeletedTopics:
             self._file.store({"positions": clamped})
             self._positions.update(clamped)
 
-    def add(self, topic: str, position: int, min_position: int) -> None:
-        """Note a deletion durably. Raises `StoreError`.
+    def with_one_more(self, topic: str, position: int, min_position: int) -> dict[str, int]:
+        """The notes with that of a deletion.
 
-        Drops notes that no record of the log needs any more.
+        Without those that no record of the log needs any more.
         """
         kept = {name: end for name, end in self._positions.items() if end > min_position}
         kept[topic] = position
-        self._file.store({"positions": kept})
+        return kept
+
+    def write(self, positions: Mapping[str, int]) -> None:
+        """Make notes durable, in a thread; they count from `take` on.
+
+        Raises `StoreError`.
+        """
+        self._file.store({"positions": positions})
+
+    def take(self, positions: Mapping[str, int]) -> None:
+        """Let notes count that were written."""
         self._positions.clear()
-        self._positions.update(kept)
+        self._positions.update(positions)

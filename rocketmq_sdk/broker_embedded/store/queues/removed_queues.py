@@ -43,11 +43,14 @@ class RemovedQueues:
             if name.startswith(_PREFIX):
                 self._await_removal(f"{parent}/{name}")
 
-    def put_away(self, parent: str, topic: str) -> None:
-        """Take the directory of a topic away, durably. Raises `StoreError`."""
+    def put_away(self, parent: str, topic: str) -> bool:
+        """Take the directory of a topic away; False when there is none.
+
+        It is durable after `sync_directory(parent)`. Raises `StoreError`.
+        """
         files, path = self._files, f"{parent}/{topic}"
         if not files.exists(path):
-            return
+            return False
         away = f"{parent}/{_PREFIX}{self._number}"
         while files.exists(away):
             self._number += 1
@@ -59,7 +62,7 @@ class RemovedQueues:
             files.remove_tree(path)
         else:
             self._await_removal(away)
-        files.sync_directory(parent)
+        return True
 
     def _await_removal(self, path: str) -> None:
         self._waiting.append(path)

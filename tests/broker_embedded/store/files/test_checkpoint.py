@@ -5,15 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
 from rocketmq_sdk.broker_embedded.store.files.checkpoint import SIZE, Checkpoint
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.messages import PutStatus
 from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify
-from rocketmq_sdk.errors import StoreFullError
-from support.store import message, open_store, small_config
+from rocketmq_sdk.errors import StoreError, StoreFullError
+from rocketmq_sdk.testing.faults import Operation
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
+from support.store import bodies, message, open_store, small_config
 
 if TYPE_CHECKING:
+    from trio.testing import MockClock
+
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 
@@ -56,23 +62,99 @@ async def test_the_removal_of_a_topic_takes_it_back() -> None:
     async with open_store(files) as store:
         assert store.put(message()).ok
         await store.flush()
-        store.delete_topic("TopicA")
+        await store.delete_topic("TopicA")
         assert position(files) == 0
 
 
-def test_a_write_that_waited_does_not_bring_a_forgotten_position_back() -> None:
-    files = MemoryFileSystem()
-    checkpoint = Checkpoint(files)
-    checkpoint.physic_timestamp, checkpoint.logics_physical_offset = 7, 1000
-    old = checkpoint.encode()
-    checkpoint.write(old)
-    assert position(files) == 1000
-    checkpoint.forget_position()
-    checkpoint.write(old)
-    assert position(files) == 0
-    again = Checkpoint(files)
-    again.load()
-    assert (again.physic_timestamp, again.logics_physical_offset) == (7, 0)
+async def test_a_removal_waits_beside_the_loop_for_a_checkpoint_under_way(
+    autojump_clock: MockClock,
+) -> None:
+    """Which would bring the position back otherwise."""
+    files = FaultyFileSystem(blocking=True)
+    async with open_store(files) as store:
+        assert store.put(message()).ok
+        await store.flush()
+        assert store.put(message()).ok
+        slow = files.faults.slow(Operation.SYNC, "*", delay=1.0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.flush)
+            while not slow.paths["checkpoint.new"]:
+                await trio.sleep(0.1)
+            began, turns = trio.current_time(), 0
+            async with trio.open_nursery() as waiting:
+
+                @waiting.start_soon
+                async def count() -> None:
+                    nonlocal turns
+                    while True:
+                        turns += 1
+                        refused = store.put(message()).status
+                        assert refused is PutStatus.SERVICE_NOT_AVAILABLE
+                        assert store.put(message("TopicB")).ok
+                        await trio.sleep(0.1)
+
+                await store.delete_topic("TopicA")
+                waiting.cancel_scope.cancel()
+            assert trio.current_time() - began > 1
+            assert turns > 10
+        assert slow.on_loop == 0
+        assert position(files) == 0
+        assert store.put(message(body=b"new")).ok
+        assert bodies(store) == [b"new"]
+
+
+async def test_a_topic_that_cannot_be_noted_as_deleted_stays(autojump_clock: MockClock) -> None:
+    for path in ("checkpoint.new", "config/deletedTopics.json.new"):
+        files = FaultyFileSystem(blocking=True)
+        async with open_store(files) as store:
+            assert store.put(message(body=b"1")).ok
+            await store.flush()
+            with files.faults.fail(Operation.SYNC, path), pytest.raises(StoreError):
+                await store.delete_topic("TopicA")
+            assert store.put(message(body=b"2")).ok
+            assert bodies(store) == [b"1", b"2"]
+            await store.delete_topic("TopicA")
+            assert position(files) == 0
+            files.halt()
+        async with open_store(files.kill()) as store:
+            assert store.topics() == set()
+
+
+async def test_a_topic_whose_messages_keep_coming_from_a_master_stays(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_store(FaultyFileSystem(blocking=True)) as source:
+        for number in range(200):
+            assert source.put(message(body=b"%d" % number)).ok
+        log = await source.log_bytes(0, source.max_physical_offset)
+        sizes = [int.from_bytes(log[:4])] * 0
+        at = 0
+        while at < len(log):
+            sizes.append(int.from_bytes(log[at : at + 4]))
+            at += sizes[-1]
+    files = FaultyFileSystem(blocking=True)
+    async with open_store(files) as store, trio.open_nursery() as nursery:
+        store.become_slave()
+        store.append_bytes(0, log[: sizes[0]])
+        slow = files.faults.slow(Operation.SYNC, "*", delay=0.1)
+
+        @nursery.start_soon
+        async def replicate() -> None:
+            end = sizes[0]
+            for size in sizes[1:]:
+                store.append_bytes(end, log[end : end + size])
+                end += size
+                await trio.sleep(0.1)
+
+        with pytest.raises(StoreError, match="TopicA is not deleted: its messages keep coming"):
+            await store.delete_topic("TopicA")
+        nursery.cancel_scope.cancel()
+        slow.lift()
+        kept = len(bodies(store))
+        assert kept > 5
+        files.halt()
+    async with open_store(files.kill()) as store:
+        assert len(bodies(store)) == kept
 
 
 def test_a_full_disk_keeps_no_position(monkeypatch: pytest.MonkeyPatch) -> None:

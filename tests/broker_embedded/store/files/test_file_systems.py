@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,38 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> FileSystem:
         if request.param == "disk"
         else MemoryFileSystem()
     )
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("doing", ["open", "close"])
+def test_a_file_that_takes_long_to_open_or_close_holds_no_other_up(
+    doing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = OsFileSystem(tmp_path)
+    slow, other = files.create("slow", 10), files.create("other", 10)
+    slow.pread(1, 0)
+    other.pread(1, 0)
+    entered, release = threading.Event(), threading.Event()
+    real = getattr(os, doing)
+
+    def hang(*arguments: object) -> object:
+        if threading.current_thread() is thread:
+            entered.set()
+            assert release.wait(30)
+        return real(*arguments)
+
+    def use_slow() -> None:
+        slow.close()
+        assert slow.pread(1, 0) == b"\0"
+
+    thread = threading.Thread(target=use_slow)
+    monkeypatch.setattr(os, doing, hang)
+    thread.start()
+    assert entered.wait(30)
+    assert other.pread(1, 0) == b"\0"
+    release.set()
+    thread.join(30)
+    assert not thread.is_alive()
 
 
 def test_a_file(files: FileSystem) -> None:

@@ -107,16 +107,16 @@ async def test_a_file_that_is_left_stays_open_until_it_is_durable(
 ) -> None:
     """The system may tell a failed write only to a descriptor that was open then."""
     closed: list[tuple[str, int]] = []
-    close = OsFileSystem._close
+    take = OsFileSystem._take
 
     async with open_store(OsFileSystem(tmp_path), small_config()) as store:
 
-        def closing(self: OsFileSystem, file: OsFile) -> None:
+        def closing(self: OsFileSystem, file: OsFile) -> int:
             if file.path.startswith("commitlog/"):
                 closed.append((file.path, store.flushed.value))
-            close(self, file)
+            return take(self, file)
 
-        monkeypatch.setattr(OsFileSystem, "_close", closing)
+        monkeypatch.setattr(OsFileSystem, "_take", closing)
         for _ in range(40):
             assert store.put(message(body=b"x" * 1000)).ok
         assert closed == []

@@ -192,7 +192,7 @@ async def test_the_topic_can_be_deleted_and_begins_again(autojump_clock: MockClo
     files = MemoryFileSystem(write_through=True)
     async with open_with_batches(files) as store:
         fill(store)
-        store.delete_topic(TOPIC)
+        await store.delete_topic(TOPIC)
         assert not files.exists(f"batchconsumequeue/{TOPIC}")
         assert store.put(inner_batch(2)).queue_offset == 0
     async with open_with_batches(files) as store:

@@ -176,7 +176,7 @@ async def test_a_deleted_topic_takes_its_bit_maps_along(autojump_clock: MockCloc
     files = MemoryFileSystem(write_through=True)
     async with open_ext(files) as store:
         fill(store)
-        store.delete_topic("TopicA")
+        await store.delete_topic("TopicA")
         assert not files.exists("consumequeue_ext/TopicA")
         fill(store, 3)
         assert found(store, WantsBitMap(2)) == [b"1"]

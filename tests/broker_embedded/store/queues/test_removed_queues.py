@@ -51,7 +51,7 @@ async def test_the_loop_removes_no_file(autojump_clock: object) -> None:
         fill(store, "Stays")
         await store.flush()
         with files.faults.slow(Operation.REMOVE, "*", delay=0.1) as removals:
-            store.delete_topic("Gone")
+            await store.delete_topic("Gone")
             assert not removals.hits
             assert store.topics() == {"Stays"}
             assert left(files)
@@ -76,7 +76,7 @@ async def test_a_crash_anywhere_brings_nothing_back_and_leaves_nothing(
                 fill(store, "Stays")
                 await store.flush()
                 files.cut_at = files.operations + 1 + cut_at
-                store.delete_topic("Gone")
+                await store.delete_topic("Gone")
                 deleted = True
                 with trio.move_on_after(1):
                     await all_removed(files)
@@ -102,7 +102,7 @@ async def test_a_directory_of_the_disk_that_a_stop_left_goes_at_the_next_start(
     async with open_store(files, CONFIG) as store:
         fill(store, "Gone")
         await store.flush()
-        store.delete_topic("Gone")
+        await store.delete_topic("Gone")
     for parent in PARENTS:
         (tmp_path / parent / "~removed.7" / "0").mkdir(parents=True)
         (tmp_path / parent / "~removed.7" / "0" / ("0" * 20)).write_bytes(b"x")
@@ -119,7 +119,7 @@ async def test_a_disk_that_does_not_rename_removes_at_once() -> None:
         fill(store, "Gone")
         await store.flush()
         files.faults.fail(Operation.RENAME, "consumequeue*/Gone")
-        store.delete_topic("Gone")
+        await store.delete_topic("Gone")
         assert not any(files.directory_names(parent) for parent in PARENTS)
 
 
@@ -131,7 +131,7 @@ async def test_what_cannot_be_removed_is_tried_again(
         fill(store, "Gone")
         await store.flush()
         files.faults.fail(Operation.REMOVE, "consumequeue*", times=3)
-        store.delete_topic("Gone")
+        await store.delete_topic("Gone")
         with trio.fail_after(600):
             while left(files):
                 await trio.sleep(1)
@@ -145,7 +145,7 @@ async def test_memory_gives_the_bytes_back() -> None:
         fill(store, "Gone")
         await store.flush()
         used = files.used_bytes
-        store.delete_topic("Gone")
+        await store.delete_topic("Gone")
         await trio.testing.wait_all_tasks_blocked()
         assert not left(files)
         assert not any(name.startswith("consumequeue") for name in files._files)

@@ -286,7 +286,7 @@ async def test_a_topic_made_anew_in_a_log_that_lost_its_end(
         await store.flush()
         for _ in range(5):
             store.put(message())
-        store.delete_topic("TopicA")
+        await store.delete_topic("TopicA")
         log = f"commitlog/{0:020d}"
         lost = next(
             left
