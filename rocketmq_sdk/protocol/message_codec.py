@@ -20,7 +20,7 @@ from typing import Final
 
 from rocketmq_sdk.errors import LocalProtocolError, RemoteProtocolError
 from rocketmq_sdk.model.message import ReceivedMessage
-from rocketmq_sdk.protocol.batch_codec import BatchItem, decode_batch
+from rocketmq_sdk.protocol.batch_codec import decode_batch
 from rocketmq_sdk.protocol.compression import DEFAULT_LIMIT, decompress
 from rocketmq_sdk.protocol.flags import SysFlag
 
@@ -172,63 +172,6 @@ def encode_record(
         raise _misfit(topic, error) from error
     size = topic_length.to_bytes(size_bytes, "big")
     return b"".join((packed, body, size, topic, properties_length.to_bytes(2, "big"), properties))
-
-
-def encode_records(
-    topic: bytes,
-    items: list[BatchItem],
-    *,
-    queue_id: int,
-    queue_offset: int,
-    physical_offset: int,
-    sys_flag: int,
-    born_timestamp: int,
-    born_host: bytes,
-    store_timestamp: int,
-    store_host: bytes,
-    reconsume_times: int,
-) -> list[bytes]:
-    """The records of one batch, from one queue offset and one position on.
-
-    The rest is as in `encode_record`.
-
-    What the messages share is worked out once.
-    """
-    head, host_bits = record_form(born_host, store_host)
-    sys_flag = sys_flag & ~HOST_BITS | host_bits
-    magic, size_bytes = (MAGIC_V1, 1) if len(topic) <= MAX_TOPIC_BYTES_V1 else (MAGIC_V2, 2)
-    middle = len(topic).to_bytes(size_bytes, "big") + topic
-    overhead = head.size + len(middle) + _SHORT.size
-    pack, pack_short, crc32 = head.pack, _SHORT.pack, zlib.crc32
-    records: list[bytes] = []
-    put = records.append
-    try:
-        for flag, body, properties in items:
-            body_length, properties_length = len(body), len(properties)
-            total = overhead + body_length + properties_length
-            packed = pack(
-                total,
-                magic,
-                crc32(body) & BODY_CRC_MASK,
-                queue_id,
-                flag,
-                queue_offset,
-                physical_offset,
-                sys_flag,
-                born_timestamp,
-                born_host,
-                store_timestamp,
-                store_host,
-                reconsume_times,
-                0,
-                body_length,
-            )
-            put(b"".join((packed, body, middle, pack_short(properties_length), properties)))
-            physical_offset += total
-            queue_offset += 1
-    except struct.error as error:
-        raise _misfit(topic, error) from error
-    return records
 
 
 def _misfit(topic: bytes, error: struct.error) -> LocalProtocolError:

@@ -26,7 +26,6 @@ from rocketmq_sdk.protocol.message_codec import (
     decode_message,
     decode_messages,
     encode_record,
-    encode_records,
     head_size,
     record_size,
 )
@@ -319,59 +318,6 @@ FIELDS = st.fixed_dictionaries(
         "prepared_offset": LONG,
     }
 )
-
-
-@settings(deadline=None, max_examples=60)
-@given(
-    FIELDS,
-    st.lists(
-        st.tuples(
-            st.integers(-(2**31), 2**31 - 1),
-            st.binary(min_size=1, max_size=50),
-            st.binary(max_size=50),
-        ),
-        max_size=4,
-    ),
-)
-def test_records_of_a_batch_are_those_of_single_messages(
-    shared: dict[str, Any], items: list[tuple[int, bytes, bytes]]
-) -> None:
-    fields = {
-        **_without_parts(shared),
-        "queue_offset": 7,
-        "physical_offset": 1000,
-        "prepared_offset": 0,
-    }
-    wanted: list[bytes] = []
-    for index, (flag, body, properties) in enumerate(items):
-        place = {
-            "queue_offset": 7 + index,
-            "physical_offset": 1000 + sum(map(len, wanted)),
-            "flag": flag,
-        }
-        wanted.append(encode_record(shared["topic"], body, properties, **{**fields, **place}))
-    del fields["flag"], fields["prepared_offset"]
-    assert encode_records(shared["topic"], items, **fields) == wanted
-
-
-def test_a_record_of_a_batch_that_does_not_fit_is_refused() -> None:
-    hosts: dict[str, Any] = {
-        "born_host": V4,
-        "store_host": V4,
-        "born_timestamp": 1,
-        "store_timestamp": 1,
-        "sys_flag": 0,
-        "reconsume_times": 0,
-    }
-    with pytest.raises(LocalProtocolError, match="does not fit"):
-        encode_records(
-            b"t",
-            [(0, b"body", bytes(32768))],
-            queue_id=0,
-            queue_offset=0,
-            physical_offset=0,
-            **hosts,
-        )
 
 
 @settings(deadline=None, max_examples=60)

@@ -508,7 +508,7 @@ async def test_answers_of_a_turn_that_fails_become_errors(autojump_clock, error,
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize(("crowd", "least", "most"), [(1, 2, 6), (1000, 9, 12)])
+@pytest.mark.parametrize(("crowd", "least", "most"), [(1, 2, 6), (1000, 8, 12)])
 async def test_a_chunk_of_dear_requests_gives_others_more_turns_beside_many_streams(
     crowd: int, least: int, most: int, autojump_clock: trio.testing.MockClock
 ) -> None:

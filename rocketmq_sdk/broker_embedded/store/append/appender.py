@@ -12,10 +12,10 @@ from __future__ import annotations
 import logging
 from collections import deque
 from functools import partial
-from itertools import accumulate
 from itertools import count as count_from
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded.store.append.client_batch import ClientBatch
 from rocketmq_sdk.broker_embedded.store.append.run import Run
 from rocketmq_sdk.broker_embedded.store.append.tags_codes import tags_codes
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
@@ -37,13 +37,8 @@ from rocketmq_sdk.broker_embedded.store.queues.queue_dispatcher import (
 from rocketmq_sdk.broker_embedded.store.queues.unit_chain import UNIT
 from rocketmq_sdk.errors import LocalProtocolError, ProtocolError, StoreError, StoreFullError
 from rocketmq_sdk.model.properties import INNER_BASE, INNER_NUM, property_in_text, without_property
-from rocketmq_sdk.protocol.batch_codec import BatchItem, decode_batch
 from rocketmq_sdk.protocol.flags import SysFlag
-from rocketmq_sdk.protocol.message_codec import (
-    MAX_PROPERTIES,
-    encode_record,
-    encode_records,
-)
+from rocketmq_sdk.protocol.message_codec import MAX_PROPERTIES, encode_record
 from rocketmq_sdk.protocol.property_crc import fill_property_crc, reserve_property_crc
 
 if TYPE_CHECKING:
@@ -163,15 +158,17 @@ class Appender:
             entries.append(entry)
         now = max(self._clock.now_ms(), self._state.stored_timestamp)
 
-        def encode(position: int) -> list[bytes]:
-            records: list[bytes] = []
+        records: list[bytes] = []
+
+        def encode(position: int) -> bytes:
+            records.clear()
             for message, entry in zip(messages, entries, strict=True):
                 records.append(self._encode(message, entry, position, now))
                 position += len(records[-1])
-            return records
+            return b"".join(records)
 
         try:
-            position, records = self._append_run(encode)
+            position, _size = self._append_run(encode)
         except (StoreError, ProtocolError) as error:
             return [PutResult(self._status_of(error))] * len(messages)
         self._stored(len(messages), now)
@@ -197,27 +194,18 @@ class Appender:
         queue = self._table.obtain(message.topic, message.queue_id)
         now = max(self._clock.now_ms(), self._state.stored_timestamp)
         try:
-            items = decode_batch(message.body)
-            if queue is None or not items or queue.is_schedule:
+            batch = ClientBatch(message.body, with_crc=self._append_crc)
+            if queue is None or not len(batch) or queue.is_schedule:
                 return PutResult(PutStatus.MESSAGE_ILLEGAL)
-            if self._append_crc:
-                items = [
-                    (flag, body, reserve_property_crc(properties, from_batch=True))
-                    for flag, body, properties in items
-                ]
-            start, records = self._append_run(
-                partial(self._encode_batch, queue, message, items, now)
-            )
+            start, size = self._append_run(partial(self._encode_batch, queue, message, batch, now))
         except (StoreError, ProtocolError) as error:
             return PutResult(self._status_of(error))
-        self._stored(len(items), now)
+        count, positions = len(batch), batch.positions
+        self._stored(count, now)
         first = queue.next_offset
-        queue.next_offset = first + len(items)
-        sizes = [len(record) for record in records]
-        positions = list(accumulate(sizes[:-1], initial=start))
-        texts = [properties for _flag, _body, properties in items]
-        self._dispatch_run(queue, first, now, positions, sizes, texts)
-        return PutResult(PutStatus.PUT_OK, start, sum(sizes), first, now, len(items), positions)
+        queue.next_offset = first + count
+        self._dispatch_run(queue, first, now, positions, batch.sizes, batch.properties())
+        return PutResult(PutStatus.PUT_OK, start, size, first, now, count, positions)
 
     # --- runs
 
@@ -370,15 +358,14 @@ class Appender:
         return fill_property_crc(record) if self._append_crc else record
 
     def _encode_batch(
-        self, queue: Queue, message: MessageToStore, items: list[BatchItem], now: int, start: int
-    ) -> list[bytes]:
+        self, queue: Queue, message: MessageToStore, batch: ClientBatch, now: int, start: int
+    ) -> bytes:
         """The records of a batch, from a position on. Raises `ProtocolError`."""
-        records = encode_records(
+        return batch.encode(
             queue.topic_bytes,
-            items,
+            start,
             queue_id=message.queue_id,
             queue_offset=queue.next_offset,
-            physical_offset=start,
             sys_flag=message.sys_flag,
             born_timestamp=message.born_timestamp,
             born_host=message.born_host,
@@ -386,27 +373,24 @@ class Appender:
             store_host=message.store_host or self._store_host,
             reconsume_times=message.reconsume_times,
         )
-        return [fill_property_crc(record) for record in records] if self._append_crc else records
 
-    def _append_run(self, encode: Callable[[int], list[bytes]]) -> tuple[int, list[bytes]]:
+    def _append_run(self, encode: Callable[[int], bytes]) -> tuple[int, int]:
         """Append a run of records, all in one file, by one write.
 
         `encode` makes them for the position of the first; it is called once more when
-        they begin a new file. Returns position and records. Raises `StoreError` or
+        they begin a new file. Returns position and size. Raises `StoreError` or
         `ProtocolError` without having appended anything.
         """
         log = self._log
         begin = position = log.position
         records = encode(position)
-        data = b"".join(records)
-        size = len(data)
+        size = len(records)
         if position + size + BLANK_SIZE > log.limit:
             position = self._make_room(size)
             if position != begin:
                 records = encode(position)
-                data = b"".join(records)
-        log.append(data, position + size)
-        return position, records
+        log.append(records, position + size)
+        return position, size
 
     def _make_room(self, size: int) -> int:
         """`CommitLog.make_room`. Also raises `ProtocolError` for what fits nowhere."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from rocketmq_sdk.broker_embedded.store.index.keys import alike
 from rocketmq_sdk.model.properties import TAGS, UNIQ_KEY, property_in_text
 from rocketmq_sdk.protocol.subscription import tags_code
 
@@ -18,6 +19,10 @@ def tags_codes(properties: list[bytes]) -> list[int]:
     Messages of a batch often differ only in their unique keys; equal rests are parsed
     once.
     """
+    if alike(properties) is not None:
+        properties, times = properties[:1], len(properties)
+    else:
+        times = 1
     known: dict[bytes, int] = {}
     codes: list[int] = []
     for raw in properties:
@@ -27,4 +32,4 @@ def tags_codes(properties: list[bytes]) -> list[int]:
         if code is None:
             code = known[rest] = tags_code(property_in_text(rest.decode("utf-8", "replace"), TAGS))
         codes.append(code)
-    return codes
+    return codes * times

@@ -13,10 +13,13 @@ differ only near their end (a time and a counter).
 from __future__ import annotations
 
 from operator import mul
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.model.properties import KEYS, TAGS, UNIQ_KEY, property_in_text
 from rocketmq_sdk.names import java_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 TAG_TYPE: Final = "T"
 _TAIL: Final = 12
@@ -32,8 +35,8 @@ _END: Final = "\x02"
 _UNIQ_KEY_AT: Final = len(_UNIQ_KEY)
 _UNIQ_KEY_BYTES: Final = _UNIQ_KEY.encode()
 _END_BYTE: Final = _END.encode()
-_COUNTER: Final = 4
-_COUNTER_WEIGHT: Final = _HEAD_WEIGHTS[_COUNTER]
+COUNTER: Final = 4
+_COUNTER_WEIGHT: Final = _HEAD_WEIGHTS[COUNTER]
 
 
 def key_hash(text: str) -> int:
@@ -67,6 +70,28 @@ def _property(text: str, name: str, marker: str) -> str | None:
     start += len(marker)
     end = text.find(_END, start)
     return text[start:end] if end > start else property_in_text(text, name)
+
+
+def alike(properties: Sequence[bytes]) -> tuple[int, list[bytes]] | None:
+    """What texts of properties that begin with a unique key differ in, if in little.
+
+    Returns where the key ends in all of them, and of its last `COUNTER` characters the
+    first ones of all texts, the second ones and so on. None when the texts differ in
+    more, as in most batches and runs of one producer they do not.
+    """
+    first, count = properties[0], len(properties)
+    length = len(first)
+    end = first.find(_END_BYTE, _UNIQ_KEY_AT) if first.startswith(_UNIQ_KEY_BYTES) else -1
+    if end < _UNIQ_KEY_AT + COUNTER or set(map(len, properties)) != {length}:
+        return None
+    # Nothing is done for each text, except by C.
+    texts, sample, same = bytearray().join(properties), bytearray(first), b"0" * count
+    columns: list[bytes] = []
+    for place in range(end - COUNTER, end):
+        columns.append(bytes(texts[place::length]))
+        texts[place::length] = same
+        sample[place] = same[0]
+    return (end, columns) if texts == sample * count and b"".join(columns).isalnum() else None
 
 
 class KeyHasher:
@@ -115,6 +140,9 @@ class KeyHasher:
 
         Returns them with a list that has the position of its message for each hash.
         """
+        same = alike(properties)
+        if same is not None and (hashes := self._of_alike(topic, properties[0], *same)):
+            return self._with_others(hashes, positions)
         found: list[int] = []
         at: list[int] = []
         known: dict[bytes, list[int]] = {}
@@ -150,6 +178,46 @@ class KeyHasher:
                 at += [position] * len(others)
         return found, at
 
+    def _of_alike(
+        self, topic: str, first: bytes, end: int, counters: list[bytes]
+    ) -> tuple[list[int], list[int]] | None:
+        """The hashes of the unique keys of messages that are `alike`, and of the rest.
+
+        None where the first one, which stands for all, is not as usual.
+        """
+        rest = first[end:]
+        if end <= _UNIQ_KEY_AT + _TAIL or not first.isascii() or _UNIQ_KEY_BYTES in rest:
+            return None
+        others = self.hashes(topic, first.decode())[1:]
+        self._hash_unique(topic, first[_UNIQ_KEY_AT:end].decode())
+        stem = self._stem_hash
+        keys = [
+            value
+            if (value := stem + a * 29791 + b * 961 + c * 31 + d & _MASK) < _SMALLEST
+            else 0
+            if value == _SMALLEST
+            else _MASK + 1 - value
+            for a, b, c, d in zip(*counters, strict=True)
+        ]
+        return keys, others
+
+    @staticmethod
+    def _with_others(
+        hashes: tuple[list[int], list[int]], positions: list[int]
+    ) -> tuple[list[int], list[int]]:
+        """Hashes of unique keys, each followed by those of the rest."""
+        keys, others = hashes
+        if not others:
+            return keys, positions
+        times = 1 + len(others)
+        found: list[int] = []
+        at: list[int] = []
+        for key, position in zip(keys, positions, strict=True):
+            found.append(key)
+            found += others
+            at += [position] * times
+        return found, at
+
     def _hashes(self, topic: str, properties: str) -> list[int]:
         """`hashes` for any text."""
         found: list[int] = []
@@ -175,14 +243,14 @@ class KeyHasher:
         """
         if len(key) <= _TAIL or not key.isascii():
             return self._hash(topic, key)
-        stem = (topic, key[:-_COUNTER])
+        stem = (topic, key[:-COUNTER])
         if stem != self._stem:
-            middle = key[-_TAIL:-_COUNTER]
+            middle = key[-_TAIL:-COUNTER]
             value = self._head(topic, key[:-_TAIL]) * _HEAD_WEIGHTS[len(middle)] + sum(
                 map(mul, middle.encode(), _TAIL_WEIGHTS[len(middle)])
             )
             self._stem, self._stem_hash = stem, value * _COUNTER_WEIGHT & _MASK
-        first, second, third, fourth = key[-_COUNTER:].encode()
+        first, second, third, fourth = key[-COUNTER:].encode()
         value = self._stem_hash + first * 29791 + second * 961 + third * 31 + fourth & _MASK
         return value if value < _SMALLEST else 0 if value == _SMALLEST else _MASK + 1 - value
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
+from rocketmq_sdk.broker_embedded.store.append.tags_codes import tags_codes
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
@@ -17,9 +18,10 @@ from rocketmq_sdk.broker_embedded.store.index.keys import KeyHasher, key_hash, q
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import StoreError
-from rocketmq_sdk.model.properties import encode_properties
+from rocketmq_sdk.model.properties import TAGS, encode_properties, property_in_text
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.message_codec import decode_message
+from rocketmq_sdk.protocol.subscription import tags_code
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.store import message, open_store, small_config
 
@@ -265,16 +267,21 @@ def test_hashes_of_a_batch_are_those_of_its_messages() -> None:
         "KEYS\x01a b\x02TAGS\x01x\x02",
         "UNIQ_KEY\x01second\x02",
     ]
-    for _ in range(50):
+    for number in range(100):
+        # Alike all of them, alike but for a few, and all sorts.
+        some = [stems, rests] if number % 2 else [[random.choice(stems)], [random.choice(rests)]]
         texts = [
             (
-                f"UNIQ_KEY\x01{random.choice(stems)}{random.randrange(1 << 16):04X}\x02"
-                f"{random.choice(rests)}"
+                f"UNIQ_KEY\x01{random.choice(some[0])}{random.randrange(1 << 16):04X}\x02"
+                f"{random.choice(some[1])}"
             )
             for _ in range(20)
         ]
-        texts += random.choices(ODD_TEXTS, k=5)
+        if number % 3:
+            texts += random.choices([*ODD_TEXTS, texts[0].replace("0", "\x02")], k=number % 5)
         random.shuffle(texts)
+        raw = [text.encode() for text in texts]
+        assert tags_codes(raw) == [tags_code(property_in_text(text, TAGS)) for text in texts]
         hasher, positions = KeyHasher(), [number * 100 for number in range(len(texts))]
         wanted = [
             (value, position)
@@ -282,7 +289,7 @@ def test_hashes_of_a_batch_are_those_of_its_messages() -> None:
             for value in KeyHasher().hashes("t", text)
         ]
         for _again in range(2):
-            hashes, at = hasher.hashes_of_batch("t", [text.encode() for text in texts], positions)
+            hashes, at = hasher.hashes_of_batch("t", raw, positions)
             assert list(zip(hashes, at, strict=True)) == wanted
 
 

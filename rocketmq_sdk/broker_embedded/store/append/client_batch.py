@@ -1,0 +1,184 @@
+"""A client's batch on its way into the log: one pass over its bytes, one join.
+
+Each message becomes a record of its own (`MessageExtBatchEncoder` of Apache RocketMQ
+5.4.0). A record has what a batch has of a message (flag, body, properties), and a head
+of which most is the same for all of them. So there is no object for a message: what
+differs stands in lists, a list for each field.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from itertools import accumulate, chain, repeat
+from itertools import count as count_from
+from struct import Struct
+from typing import Final
+
+from rocketmq_sdk.errors import LocalProtocolError
+from rocketmq_sdk.protocol.batch_codec import decode_batch
+from rocketmq_sdk.protocol.message_codec import (
+    BODY_CRC_MASK,
+    HOST_BITS,
+    MAGIC_V1,
+    MAGIC_V2,
+    MAX_TOPIC_BYTES_V1,
+    record_form,
+)
+from rocketmq_sdk.protocol.property_crc import fill_property_crc, reserve_property_crc
+
+_FRAME: Final = Struct(">iIIii")
+_SHORT: Final = Struct(">h")
+_SHARED: Final = tuple(Struct(f">iq{born}sq{store}siq") for store in (8, 20) for born in (8, 20))
+"""System flag to prepared offset, by the two host bits: the same in all records."""
+_HEADS: Final = tuple(Struct(f">iIIiiqq{shared.size}si") for shared in _SHARED)
+
+
+class ClientBatch:
+    """The messages of a batch, in order; their number is its length.
+
+    `sizes` and `positions` of their records are there once `encode` has run.
+    """
+
+    __slots__ = ("_bodies", "_flags", "_tails", "_with_crc", "positions", "sizes")
+
+    def __init__(self, data: bytes, *, with_crc: bool = False) -> None:
+        """Raises `RemoteProtocolError` as `decode_batch`.
+
+        `with_crc`: the properties of the records end with the CRC of the record.
+        """
+        self._bodies: list[bytes] = []
+        self._flags: list[int] = []
+        self._tails: list[bytes] = []
+        """Length and bytes of the properties, as they stand in batch and record."""
+        self._with_crc = with_crc
+        self.sizes: list[int] = []
+        self.positions: list[int] = []
+        self._split(data)
+        if with_crc:
+            self._tails = [
+                _tail(reserve_property_crc(properties, from_batch=True))
+                for properties in self.properties()
+            ]
+
+    def _split(self, data: bytes) -> None:
+        note_body, note_tail = self._bodies.append, self._tails.append
+        note_flag = self._flags.append
+        unpack, unpack_short, head_size = _FRAME.unpack_from, _SHORT.unpack_from, _FRAME.size
+        at, size = 0, len(data)
+        try:
+            while at < size:
+                total, _magic, _crc, flag, length = unpack(data, at)
+                start = at + head_size
+                body_end = start + length
+                at += total
+                (properties_length,) = unpack_short(data, body_end)
+                if (
+                    body_end + 2 + properties_length != at
+                    or length < 0
+                    or properties_length < 0
+                    or at > size
+                ):
+                    break
+                note_body(data[start:body_end])
+                note_tail(data[body_end:at])
+                note_flag(flag)
+            else:
+                return
+        except struct.error:
+            pass
+        decode_batch(data)  # says what is wrong
+        raise AssertionError("a batch is broken, and its codec can read it")
+
+    def __len__(self) -> int:
+        return len(self._flags)
+
+    def properties(self) -> list[bytes]:
+        """The stored properties of each message."""
+        return [tail[2:] for tail in self._tails]
+
+    def encode(
+        self,
+        topic: bytes,
+        position: int,
+        *,
+        queue_id: int,
+        queue_offset: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_host: bytes,
+        store_timestamp: int,
+        store_host: bytes,
+        reconsume_times: int,
+    ) -> bytes:
+        """The records for the log from `position` on, the rest as in `encode_record`.
+
+        Raises `LocalProtocolError` when a part does not fit its field.
+        """
+        bits = record_form(born_host, store_host)[1]
+        kind = bits >> 4 & 3
+        head = _HEADS[kind]
+        magic, size_bytes = (MAGIC_V1, 1) if len(topic) <= MAX_TOPIC_BYTES_V1 else (MAGIC_V2, 2)
+        middle = len(topic).to_bytes(size_bytes, "big") + topic
+        bodies, tails = self._bodies, self._tails
+        self._place(position, head.size + len(middle))
+        crc32 = zlib.crc32
+        try:
+            shared = _SHARED[kind].pack(
+                sys_flag & ~HOST_BITS | bits,
+                born_timestamp,
+                born_host,
+                store_timestamp,
+                store_host,
+                reconsume_times,
+                0,
+            )
+            heads = map(
+                head.pack,
+                self.sizes,
+                repeat(magic),
+                [crc32(body) & BODY_CRC_MASK for body in bodies],
+                repeat(queue_id),
+                self._flags,
+                count_from(queue_offset),
+                self.positions,
+                repeat(shared),
+                map(len, bodies),
+            )
+            records = b"".join(
+                chain.from_iterable(zip(heads, bodies, repeat(middle), tails, strict=False))
+            )
+        except struct.error as error:
+            raise LocalProtocolError(
+                f"a field of a record for topic {topic!r} does not fit: {error}"
+            ) from error
+        return self._filled(records) if self._with_crc else records
+
+    def _place(self, position: int, fixed: int) -> None:
+        """Note where the records are that take so many bytes besides what differs."""
+        self.sizes = [
+            fixed + len(body) + len(tail)
+            for body, tail in zip(self._bodies, self._tails, strict=True)
+        ]
+        self.positions = list(accumulate(self.sizes, initial=position))
+        self.positions.pop()
+
+    def _filled(self, records: bytes) -> bytes:
+        """The records with the CRC in its place."""
+        ends, view = accumulate(self.sizes), memoryview(records)
+        return b"".join(
+            [
+                fill_property_crc(view[end - size : end])
+                for size, end in zip(self.sizes, ends, strict=True)
+            ]
+        )
+
+
+def _tail(properties: bytes) -> bytes:
+    """Properties with their length. Raises `LocalProtocolError` for too long ones."""
+    try:
+        return _SHORT.pack(len(properties)) + properties
+    except struct.error:
+        raise LocalProtocolError(
+            f"the properties of a message take {len(properties)} bytes with their CRC"
+        ) from None

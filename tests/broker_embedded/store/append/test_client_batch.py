@@ -1,0 +1,100 @@
+"""Records of a client's batch are those of its messages, one by one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocketmq_sdk.broker_embedded.store.append.client_batch import ClientBatch
+from rocketmq_sdk.errors import LocalProtocolError, RemoteProtocolError
+from rocketmq_sdk.model.route import pack_host
+from rocketmq_sdk.protocol.batch_codec import decode_batch, encode_batch
+from rocketmq_sdk.protocol.message_codec import encode_record
+from rocketmq_sdk.protocol.property_crc import fill_property_crc, reserve_property_crc
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+HOSTS = st.sampled_from([pack_host("10.1.2.3", 4567), pack_host("2001:db8::1", 10911)])
+INT = st.integers(-(2**31), 2**31 - 1)
+LONG = st.integers(-(2**63), 2**63 - 1)
+SHARED = st.fixed_dictionaries(
+    {
+        "queue_id": INT,
+        "sys_flag": INT,
+        "born_timestamp": LONG,
+        "born_host": HOSTS,
+        "store_timestamp": LONG,
+        "store_host": HOSTS,
+        "reconsume_times": INT,
+    }
+)
+ITEMS = st.lists(
+    st.tuples(INT, st.binary(min_size=1, max_size=50), st.binary(max_size=50)), max_size=4
+)
+PLAIN: dict[str, Any] = {
+    "queue_id": 1,
+    "queue_offset": 0,
+    "sys_flag": 0,
+    "born_timestamp": 1,
+    "born_host": pack_host("10.1.2.3", 4567),
+    "store_timestamp": 1,
+    "store_host": pack_host("10.1.2.3", 4567),
+    "reconsume_times": 0,
+}
+
+
+@settings(deadline=None, max_examples=60)
+@given(SHARED, ITEMS, st.binary(min_size=1, max_size=200), st.booleans())
+def test_records_are_those_of_single_messages(
+    shared: dict[str, Any], items: list[tuple[int, bytes, bytes]], topic: bytes, with_crc: bool
+) -> None:
+    wanted: list[bytes] = []
+    for index, (flag, body, properties) in enumerate(items):
+        text = reserve_property_crc(properties, from_batch=True) if with_crc else properties
+        place = {"queue_offset": 7 + index, "physical_offset": 1000 + sum(map(len, wanted))}
+        record = encode_record(topic, body, text, flag=flag, prepared_offset=0, **shared, **place)
+        wanted.append(fill_property_crc(record) if with_crc else record)
+    batch = ClientBatch(encode_batch(items), with_crc=with_crc)
+    assert len(batch) == len(items)
+    for _again in range(2):  # as where the records begin a new file
+        assert batch.encode(topic, 1000, queue_offset=7, **shared) == b"".join(wanted)
+    assert batch.sizes == list(map(len, wanted))
+    assert batch.positions == [1000 + sum(batch.sizes[:index]) for index in range(len(items))]
+    assert with_crc or batch.properties() == [properties for _, _, properties in items]
+
+
+@settings(deadline=None, max_examples=150)
+@given(ITEMS, st.data())
+def test_a_broken_batch_is_refused_as_by_its_codec(
+    items: list[tuple[int, bytes, bytes]], data: st.DataObject
+) -> None:
+    broken = bytearray(encode_batch(items) + data.draw(st.binary(max_size=25)))
+    for _ in range(data.draw(st.integers(0, 3)) if broken else 0):
+        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
+    body = bytes(broken)
+
+    def taken_apart() -> list[tuple[int, bytes, bytes]]:
+        batch = ClientBatch(body)
+        return list(zip(batch._flags, batch._bodies, batch.properties(), strict=True))
+
+    assert outcome(taken_apart) == outcome(lambda: decode_batch(body))
+
+
+def outcome(read: Callable[[], list[tuple[int, bytes, bytes]]]) -> object:
+    try:
+        return read()
+    except RemoteProtocolError as error:
+        return str(error)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    batch = ClientBatch(encode_batch([(0, b"body", b"")]))
+    for wrong in ({"queue_id": 2**31}, {"born_timestamp": 2**63}, {"born_host": b"1234567"}):
+        with pytest.raises(LocalProtocolError):
+            batch.encode(b"t", 0, **{**PLAIN, **wrong})
+    with pytest.raises(LocalProtocolError, match="32769 bytes with their CRC"):
+        ClientBatch(encode_batch([(0, b"body", b"p" * 32749)]), with_crc=True)
