@@ -35,7 +35,7 @@ from rocketmq_sdk.spark.plan.answers import Answer, Judgement, judged
 from rocketmq_sdk.spark.plan.loss import DataLossError, GoneError, NotThereYetError
 from rocketmq_sdk.spark.plan.offsets import QueueKey
 from rocketmq_sdk.spark.read.budget import Budget, Share
-from rocketmq_sdk.spark.read.together import ask_together
+from rocketmq_sdk.spark.read.together import Together
 from rocketmq_sdk.spark.rows.records import cut_to
 
 if TYPE_CHECKING:
@@ -251,6 +251,7 @@ class _Puller:
         self._share = share
         self._topic = client.namespace.wrap(queue.topic)
         self._group = read_group(client, plan.group)
+        self._template: Together | None = None
         self._stride = 0  # messages of an answer, where all are asked for
 
     async def pull(self, begin: int, end: int, send: trio.MemorySendChannel[Piece]) -> None:
@@ -335,13 +336,17 @@ class _Puller:
         address = self._client.broker_address(self._queue.broker)
         if address is None:
             return nothing
-        headers = [self._header(start, min(start + starts.step, end)) for start in starts]
-        requests = [pull_request(header) for header in headers]
-        answers = await ask_together(self._client, address, requests, _PULL_TIMEOUT)
-        for number, (header, answer) in enumerate(zip(headers, answers, strict=True)):
+        header = self._header(starts[0], end)
+        if self._template is None:
+            fields = ("queueOffset", "maxMsgNums")
+            self._template = Together(self._client, pull_request(header), fields)
+        asked = [min(starts.step, end - start) for start in starts]
+        values = [(str(start), str(most)) for start, most in zip(starts, asked, strict=True)]
+        answers = await self._template.ask(address, values, _PULL_TIMEOUT)
+        for number, answer in enumerate(answers):
             if answer is not None and answer.code == ResponseCode.SUCCESS:
                 found = pulled_records(answer, address, header)
-                if 0 < found.next_begin_offset - header.queue_offset <= header.max_msg_nums:
+                if 0 < found.next_begin_offset - starts[number] <= asked[number]:
                     nothing[number] = found
         return nothing
 

@@ -29,7 +29,7 @@ from rocketmq_sdk.spark.plan.offsets import QueueKey
 from rocketmq_sdk.spark.plan.ranges import Range
 from rocketmq_sdk.spark.read.gaps import first_gap, report_gaps
 from rocketmq_sdk.spark.read.pulls import Piece, PullPlan, joined, pull_ranges
-from rocketmq_sdk.spark.read.together import ask_together
+from rocketmq_sdk.spark.read.together import Together
 from rocketmq_sdk.spark.rows.records import Record, cut_to, read_records, record_starts
 
 if TYPE_CHECKING:
@@ -145,8 +145,10 @@ async def test_pulls_of_a_piece_leave_together_when_it_is_known_what_an_answer_b
     async with queues(300, monkeypatch) as ((first, _), watched):
         asked: list[int] = []
 
+        ask = Together.ask
+
         async def seen(*given: Any) -> list[Command | None]:
-            answers = await ask_together(*given)
+            answers = await ask(*given)
             asked.append(len(answers))
             for number, change in changes.items():
                 answers[number] = change(answers[number])
@@ -163,7 +165,7 @@ async def test_pulls_of_a_piece_leave_together_when_it_is_known_what_an_answer_b
         def refused(_: Command | None) -> Command:
             return Command(ResponseCode.SYSTEM_BUSY, remark="busy")
 
-        monkeypatch.setattr("rocketmq_sdk.spark.read.pulls.ask_together", seen)
+        monkeypatch.setattr(Together, "ask", seen)
         changes: dict[int, Callable[[Command | None], Command | None]] = {}
         cases: list[tuple[dict[int, Callable[[Command | None], Command | None]], int]] = [
             ({}, 1),
