@@ -70,6 +70,15 @@ class PoppedQueue(ProcessQueue):
         if self._drained is not None and self.in_flight == 0:
             self._drained.set()
 
+    def take_batch(self, most: int) -> list[ReceivedMessage]:
+        """Up to `most` messages for a listener, at least one."""
+        return [self.take() for _ in range(min(most, len(self.pending)))]
+
+    def finish_batch(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Taken messages are done, as `finish` says it of one."""
+        for message in messages:
+            self.finish(message)
+
     def deadline_of(self, messages: Sequence[ReceivedMessage]) -> float:
         """The end of the invisible time, when others may get the messages."""
         return (

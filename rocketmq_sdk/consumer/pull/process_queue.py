@@ -152,9 +152,20 @@ class ProcessQueue:
 
         Call only while `has_work`.
         """
-        batch = [self.take()]
-        while len(batch) < most and (self.pending or self.again):
-            batch.append(self.take())
+        if self.again:
+            batch = [self.take()]
+            while len(batch) < most and (self.pending or self.again):
+                batch.append(self.take())
+            return batch
+        pending, taken = self.pending, self.taken
+        if len(pending) <= most:
+            batch = list(pending)
+            pending.clear()
+        else:
+            popleft = pending.popleft
+            batch = [popleft() for _ in range(most)]
+        for message in batch:
+            taken[message.offset] = message
         return batch
 
     def finish(self, message: ReceivedMessage) -> None:
@@ -162,6 +173,20 @@ class ProcessQueue:
         del self.taken[message.offset]
         self.byte_count -= len(message.body)
         # As `_look_for_room`, without a call for each message.
+        if self._room is not None and not self.is_blocked:
+            self._room.set()
+        if self._drained is not None and self.in_flight == 0:
+            self._drained.set()
+
+    def finish_batch(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Taken messages are done, as `finish` says it of one."""
+        taken = self.taken
+        if len(taken) == len(messages):  # then they are the same
+            taken.clear()
+        else:
+            for message in messages:
+                del taken[message.offset]
+        self.byte_count -= sum([len(message.body) for message in messages])
         if self._room is not None and not self.is_blocked:
             self._room.set()
         if self._drained is not None and self.in_flight == 0:

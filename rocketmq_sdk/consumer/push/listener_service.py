@@ -311,8 +311,7 @@ class ListenerService:
             if line and not self._waking:
                 self._wake_one()
             worker.process_queue = process_queue
-            worker.messages = messages
-            worker.started = started
+            worker.messages, worker.started = messages, started
             if started > slice_end:
                 streak = STREAK
             try:
@@ -325,8 +324,10 @@ class ListenerService:
                 if answer is not None or not self.auto_commit:
                     self._decide(worker, answer)
                     continue
-                for message in messages:
-                    process_queue.finish(message)
+                if taken == 1:
+                    process_queue.finish(messages[0])
+                else:
+                    process_queue.finish_batch(messages)
                 counters = process_queue.counters
                 assert counters is not None
                 counters.consumed += taken
@@ -334,8 +335,7 @@ class ListenerService:
                 if in_order:
                     self._leave(worker)
                 else:  # the part of `_leave` that matters, without a call per message
-                    worker.started = NOT_RUNNING
-                    worker.process_queue = None
+                    worker.started, worker.process_queue = NOT_RUNNING, None
 
     def _check_answer(self, answer: object) -> None:
         """Raise `ConfigurationError` for what a listener must not return."""

@@ -77,6 +77,12 @@ class ProcessQueueModel(RuleBasedStateMachine):
 
     @precondition(lambda self: self.running)
     @rule(data=st.data())
+    def finish_batch(self, data: st.DataObject) -> None:
+        count = data.draw(st.integers(1, len(self.running)))
+        self.process_queue.finish_batch([self.running.pop() for _ in range(count)])
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
     def defer(self, data: st.DataObject) -> None:
         self.deferred.append(self.running.pop(data.draw(st.integers(0, len(self.running) - 1))))
         self.process_queue.defer()
