@@ -27,7 +27,7 @@ from rocketmq_sdk.client.api.queries import (
 from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.errors import ConfigurationError, NotFoundError, RocketMQError, RouteError
 from rocketmq_sdk.model.enums import PullStatus
-from rocketmq_sdk.model.message import epoch_milliseconds
+from rocketmq_sdk.model.message_arguments import epoch_milliseconds
 from rocketmq_sdk.model.route import join_address
 from rocketmq_sdk.names import TOOLS_GROUP
 from rocketmq_sdk.protocol.flags import PullSysFlag

@@ -17,7 +17,7 @@ from rocketmq_sdk.consumer.assign.average import Average
 from rocketmq_sdk.consumer.assign.strategy import AllocateStrategy
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.enums import ConsumeFrom, MessageModel
-from rocketmq_sdk.model.message import epoch_milliseconds
+from rocketmq_sdk.model.message_arguments import epoch_milliseconds
 from rocketmq_sdk.validators import (
     between,
     boolean,

@@ -11,124 +11,25 @@ from typing import Final, NamedTuple, TypedDict
 
 from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model import properties as names
+from rocketmq_sdk.model.message_arguments import (
+    as_bytes,
+    as_keys,
+    check_property,
+    check_separators,
+    check_tag,
+    checked_keys,
+    delay_ms,
+    deliver_at_ms,
+    epoch_milliseconds,
+    whole,
+)
 from rocketmq_sdk.model.properties import decode_properties, encode_properties
 
 _NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 _MAX_FLAG: Final = 2**31 - 1
-_EARLIEST: Final = 10**11
-"""Of 1973 in milliseconds; in seconds it is far away."""
-_LATEST: Final = 10**14
-"""Of the year 5138 in milliseconds."""
-TRIMMED: Final = "".join(map(chr, range(0x21)))
-"""What is cut off both ends of the tags in a subscription (`String.trim` of Java)."""
-_LONGEST_DELAY: Final = 10**9
-"""Seconds; more is a moment and no delay."""
 _made: Final = itertools.count(1)
 """Numbers the messages that a program makes for its tests."""
 _Setter = Callable[["Message", object], None]
-
-
-def _check_separators(what: str, text: str) -> None:
-    if not isinstance(text, str):
-        raise WrongTypeError(f"{what} {text!r:.200} is not a text")
-    if "\x01" in text or "\x02" in text:
-        raise ConfigurationError(
-            f"{what} {text!r} contains '\\x01' or '\\x02', which separate properties"
-        )
-
-
-def _check_property(name: str, value: str) -> None:
-    _check_separators("the property", name)
-    _check_separators(f"the value of the property {name!r},", value)
-    if not name or name.isspace() or not value or value.isspace():
-        raise ConfigurationError(f"the property {name!r}={value!r} has a blank name or value")
-    if name in names.RESERVED_NAMES:
-        raise ConfigurationError(
-            f"the property {name!r} is reserved; it is set through an argument of its own or by "
-            "the broker"
-        )
-
-
-def _as_keys(keys: str | Iterable[str]) -> tuple[str, ...]:
-    if isinstance(keys, str):
-        return (keys,)
-    try:
-        return tuple(keys)
-    except TypeError:
-        raise WrongTypeError(f"keys is {keys!r:.200}; give a text or several texts") from None
-
-
-def _check_key(key: str) -> None:
-    _check_separators("the key", key)
-    if " " in key:
-        raise ConfigurationError(
-            f"the key {key!r} contains a space, which separates keys; give several keys as a "
-            "sequence"
-        )
-
-
-def _as_bytes(body: object) -> bytes:
-    if isinstance(body, bytes | bytearray | memoryview):
-        return bytes(body)
-    raise WrongTypeError(f"the body is {type(body).__name__}, not bytes; encode it first")
-
-
-def epoch_milliseconds(moment: datetime | int) -> int:
-    """Epoch milliseconds of an aware `datetime` or of a whole number that already is.
-
-    Raises `ConfigurationError` for a naive `datetime`, whose meaning would be a guess,
-    and for anything else.
-    """
-    if isinstance(moment, datetime):
-        if moment.tzinfo is None:
-            raise ConfigurationError(
-                f"{moment!r} has no time zone; give an aware datetime or epoch milliseconds"
-            )
-        return round(moment.timestamp() * 1000)
-    if not isinstance(moment, int) or isinstance(moment, bool):
-        raise WrongTypeError(
-            f"{moment!r:.200} is no point in time; give an aware datetime or epoch milliseconds as "
-            "a whole number"
-        )
-    return moment
-
-
-def _deliver_at_ms(moment: datetime | int) -> int:
-    """When to deliver, refusing whole numbers that are no milliseconds of our time."""
-    milliseconds = epoch_milliseconds(moment)
-    if isinstance(moment, int) and not _EARLIEST <= milliseconds < _LATEST:
-        unit = "seconds" if milliseconds < _EARLIEST else "micro- or nanoseconds"
-        raise ConfigurationError(
-            f"deliver_at is {moment}, which looks like {unit}; give epoch milliseconds, an aware "
-            "datetime, or delay= in seconds"
-        )
-    return milliseconds
-
-
-def _delay_ms(delay: float | timedelta) -> int:
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise WrongTypeError(f"delay is {delay!r:.200}; give seconds or a timedelta")
-    if not 0 <= seconds < _LONGEST_DELAY:
-        raise ConfigurationError(
-            f"delay is {delay!r}; give seconds from now, at least 0 (deliver_at= takes a moment)"
-        )
-    return round(seconds * 1000)
-
-
-def _whole(name: str, value: int) -> int:
-    if type(value) is not int:
-        raise WrongTypeError(f"{name} is {value!r:.200}, which is no whole number")
-    return value
-
-
-def _check_tag(tag: str) -> None:
-    _check_separators("the tag", tag)
-    if "|" in tag or "," in tag or tag == "*" or tag != tag.strip(TRIMMED):
-        raise ConfigurationError(
-            f"the tag {tag!r} could not be subscribed to; a message has one tag, without '|' and "
-            "',' and without spaces around it"
-        )
 
 
 class _Rare(NamedTuple):
@@ -145,6 +46,7 @@ class _Rare(NamedTuple):
 
 
 _PLAIN: Final = _Rare()
+_PLAIN_TEXT: Final = "WAIT\x01true\x02"
 
 
 def _rare_of(
@@ -158,12 +60,14 @@ def _rare_of(
     wait_store_ok: bool,
 ) -> _Rare:
     """What is not plain about a message, checked."""
+    if properties and not isinstance(properties, Mapping):
+        raise WrongTypeError(f"properties is {properties!r:.200}; give a table of texts")
     found = _Rare(
         MappingProxyType(dict(properties)) if properties else _NO_PROPERTIES,
         sharding_key,
         delay_level,
-        None if delay is None else _delay_ms(delay),
-        None if deliver_at is None else _deliver_at_ms(deliver_at),
+        None if delay is None else delay_ms(delay),
+        None if deliver_at is None else deliver_at_ms(deliver_at),
         priority,
         flag,
         wait_store_ok,
@@ -173,20 +77,20 @@ def _rare_of(
             "delay, deliver_at and delay_level exclude each other; give one of them"
         )
     if sharding_key:
-        _check_separators("the sharding key", sharding_key)
-    if delay_level is not None and _whole("delay_level", delay_level) < 0:
+        check_separators("the sharding key", sharding_key)
+    if delay_level is not None and whole("delay_level", delay_level) < 0:
         raise ConfigurationError(
             f"delay_level is {delay_level}; levels begin with 1, and 0 means no delay"
         )
-    if priority is not None and not 0 <= _whole("priority", priority) <= _MAX_FLAG:
+    if priority is not None and not 0 <= whole("priority", priority) <= _MAX_FLAG:
         raise ConfigurationError(f"priority is {priority}; give a whole number of at least 0")
     if wait_store_ok is not True and wait_store_ok is not False:
         raise WrongTypeError(f"wait_store_ok is {wait_store_ok!r:.200}; give True or False")
-    if flag and not -_MAX_FLAG - 1 <= _whole("flag", flag) <= _MAX_FLAG:
+    if flag and not -_MAX_FLAG - 1 <= whole("flag", flag) <= _MAX_FLAG:
         raise ConfigurationError(f"flag is {flag}, which does not fit 32 bits")
     if properties:
         for name, value in properties.items():
-            _check_property(name, value)
+            check_property(name, value)
     return found
 
 
@@ -239,21 +143,7 @@ class Message:
         flag: int = 0,
         wait_store_ok: bool = True,
     ) -> None:
-        if type(topic) is not str:
-            raise WrongTypeError(f"the topic is {topic!r:.200}, which is no text")
-        key_tuple = _as_keys(keys) if keys else ()
-        if properties and not isinstance(properties, Mapping):
-            raise WrongTypeError(f"properties is {properties!r:.200}; give a table of texts")
-        _set_topic(self, topic)
-        _set_body(self, body if type(body) is bytes else _as_bytes(body))
-        _set_tags(self, tags)
-        _set_keys(self, key_tuple)
-        _set_text(self, None)
-        if tags:
-            _check_tag(tags)
-        for key in key_tuple:
-            _check_key(key)
-        if (
+        is_plain = (
             not properties
             and sharding_key is None
             and delay_level is None
@@ -262,14 +152,21 @@ class Message:
             and priority is None
             and not flag
             and wait_store_ok is True
-        ):
-            _set_is_plain(self, True)
-            _set_rare(self, _PLAIN)
-            return
-        _set_is_plain(self, False)
-        _set_rare(
-            self,
-            _rare_of(
+        )
+        key_tuple: tuple[str, ...] = ()
+        rare, text = _PLAIN, None
+        if type(topic) is not str:
+            raise WrongTypeError(f"the topic is {topic!r:.200}, which is no text")
+        if type(body) is not bytes:
+            body = as_bytes(body)
+        if keys:
+            key_tuple = checked_keys(keys)
+        elif is_plain and not tags:
+            text = _PLAIN_TEXT
+        if tags:
+            check_tag(tags)
+        if not is_plain:
+            rare = _rare_of(
                 properties,
                 sharding_key,
                 delay_level,
@@ -278,8 +175,18 @@ class Message:
                 priority,
                 flag,
                 wait_store_ok,
-            ),
-        )
+            )
+        if type(self) is Message:
+            # Its slots are written while it is of a class that may be changed, which is
+            # cheaper than seven setters.
+            _set_class(self, _OpenMessage)
+            self.topic, self.body = topic, body
+            self.tags, self.keys = tags, key_tuple
+            self.is_plain, self._rare = is_plain, rare
+            self._text = text
+            self.__class__ = Message
+        else:
+            _fill(self, topic, body, tags, key_tuple, is_plain, rare)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a message cannot be changed: {name}")
@@ -342,13 +249,8 @@ class Message:
     def with_more(self, properties: str) -> Message:
         """The same message with more encoded properties; for producers."""
         copy = Message.__new__(type(self))
-        _set_topic(copy, self.topic)
-        _set_body(copy, self.body)
-        _set_tags(copy, self.tags)
-        _set_keys(copy, self.keys)
-        _set_is_plain(copy, self.is_plain)
-        _set_rare(copy, self._rare)
-        _set_text(copy, self.property_text() + properties)
+        more = self.property_text() + properties
+        _fill(copy, self.topic, self.body, self.tags, self.keys, self.is_plain, self._rare, more)
         return copy
 
     def property_text(self) -> str:
@@ -364,7 +266,7 @@ class Message:
 
     def _encode_properties(self) -> str:
         if self.is_plain and not self.keys:
-            return f"WAIT\x01true\x02TAGS\x01{self.tags}\x02" if self.tags else "WAIT\x01true\x02"
+            return f"{_PLAIN_TEXT}TAGS\x01{self.tags}\x02" if self.tags else _PLAIN_TEXT
         text = (
             "".join([f"{name}\x01{value}\x02" for name, value in self.properties.items()])
             if self.properties
@@ -388,13 +290,19 @@ class Message:
         return text
 
 
-# The setters of the slots, taken past the `__setattr__` that refuses changes: half the
-# cost of `object.__setattr__` by name.
+class _OpenMessage:
+    """A message while it is made: with the same slots, which may be written."""
+
+    __slots__ = Message.__slots__
+
+
+# The setters of the slots, taken past the `__setattr__` that refuses changes.
 def _setter(slot: str) -> _Setter:
     setter: _Setter = Message.__dict__[slot].__set__
     return setter
 
 
+_set_class: Final[Callable[[object, type], None]] = object.__dict__["__class__"].__set__
 _set_topic: Final = _setter("topic")
 _set_body: Final = _setter("body")
 _set_tags: Final = _setter("tags")
@@ -402,6 +310,25 @@ _set_keys: Final = _setter("keys")
 _set_rare: Final = _setter("_rare")
 _set_is_plain: Final = _setter("is_plain")
 _set_text: Final = _setter("_text")
+
+
+def _fill(
+    message: Message,
+    topic: str,
+    body: bytes,
+    tags: str | None,
+    keys: tuple[str, ...],
+    is_plain: bool,
+    rare: _Rare,
+    text: str | None = None,
+) -> None:
+    _set_topic(message, topic)
+    _set_body(message, body)
+    _set_tags(message, tags)
+    _set_keys(message, keys)
+    _set_is_plain(message, is_plain)
+    _set_rare(message, rare)
+    _set_text(message, text)
 
 
 class MadeMessage(TypedDict, total=False):
@@ -507,16 +434,16 @@ class ReceivedMessage:
         for name, value in (
             *(properties or {}).items(),
             (names.TAGS, tags),
-            (names.KEYS, " ".join(_as_keys(keys)) or None),
+            (names.KEYS, " ".join(as_keys(keys)) or None),
             (names.SHARDING_KEY, sharding_key),
             (names.UNIQ_KEY, message_id),
         ):
             if value is not None:
-                _check_separators(f"the property {name!r},", value)
+                check_separators(f"the property {name!r},", value)
                 found[name] = value
         if type(topic) is not str:
             raise WrongTypeError(f"the topic is {topic!r:.200}, which is no text")
-        self.topic, self.body = topic, _as_bytes(body)
+        self.topic, self.body = topic, as_bytes(body)
         self.broker_name, self.queue_id = broker_name, queue_id
         self.offset = self.commit_log_offset = offset
         self.body_crc = zlib.crc32(self.body) & _MAX_FLAG

@@ -21,7 +21,7 @@ from rocketmq_sdk.errors import ClosedError
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.config import AutoBatch
 from rocketmq_sdk.producer.handle import SendHandle
-from rocketmq_sdk.producer.outgoing import Element, element_of, element_size, encode_elements
+from rocketmq_sdk.producer.outgoing import Element, Forms, element_of, encode_elements
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -227,7 +227,7 @@ class Accumulator:
         self._timeout = config.send_timeout
         self._attempts = config.most_attempts
         self.ids = ids
-        self._id_digits = ids.digits
+        self._forms = Forms(ids.digits, more)
         self._more = more
         self._send = send
         self._under_way = under_way
@@ -249,7 +249,7 @@ class Accumulator:
 
         Raises `ConfigurationError` when its properties are too long.
         """
-        element, total = element_of(message, self._id_digits, self._more)
+        element, total = element_of(message, self._forms)
         key = (
             (topic.topic, message.tags, True, None)
             if message.is_plain
@@ -334,7 +334,8 @@ class Accumulator:
         if batch.gone or index in batch.withdrawn:
             return
         batch.withdrawn.add(index)
-        size = element_size(batch.items[index], self._id_digits)
+        _flag, body, form = batch.items[index]
+        size = form.overhead + len(body)
         batch.size -= size
         self._under_way.shrink(size)
         if len(batch.withdrawn) == len(batch.items):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.names import RETRY_PREFIX, check_send_topic
-from rocketmq_sdk.protocol.batch_codec import FRAME_OVERHEAD, encode_batch
+from rocketmq_sdk.protocol.batch_codec import FRAME_OVERHEAD, batch_head
 from rocketmq_sdk.protocol.compression import compress
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.text import encode_text
@@ -24,6 +24,9 @@ MAX_PROPERTIES: Final = 32767
 Their length is a signed short.
 """
 _ID_OVERHEAD: Final = len("UNIQ_KEY\x01\x02")
+_REMEMBERED: Final = 1024
+_SHORT: Final = 512
+"""Characters of texts that are remembered."""
 MAX_UTF8_CHARACTERS: Final = MAX_PROPERTIES // 4
 """So many characters fit in any case; shorter texts need not be looked at."""
 
@@ -61,43 +64,68 @@ def _too_long(size: int) -> ConfigurationError:
     return ConfigurationError(f"the properties have {size} bytes, more than {MAX_PROPERTIES}")
 
 
-Element = tuple[int, bytes, str]
-"""Flag, body and property text of a message of a batch that has no unique id yet."""
+class Form(NamedTuple):
+    """What messages with the same properties have in common in a batch."""
+
+    before: bytes
+    """Length of the properties, and what stands in front of the unique id."""
+    behind: bytes
+    """The rest of the properties."""
+    overhead: int
+    """Bytes of such a message besides its body."""
 
 
-def element_of(message: Message, id_digits: int, more: str = "") -> tuple[Element, int]:
-    """A message for a batch, and its bytes there. Raises as `properties_of`.
+class Forms(dict[str, Form]):
+    """Forms by property texts without a unique id, of which all have `id_digits`.
 
-    `id_digits` is the length of its unique id.
+    `more` goes behind each text. Most messages of a program have one of few texts. A
+    look-up raises `ConfigurationError` for one that is too long.
     """
-    text = message.property_text() + more
-    if not text.isascii():
-        text = encode_text(text).decode()
-        properties_size = len(text.encode()) + _ID_OVERHEAD + id_digits
-    else:
-        properties_size = len(text) + _ID_OVERHEAD + id_digits
-    if properties_size > MAX_PROPERTIES:
-        raise _too_long(properties_size)
+
+    __slots__ = ("_id_digits", "_more")
+
+    def __init__(self, id_digits: int, more: str = "") -> None:
+        super().__init__()
+        self._id_digits = id_digits
+        self._more = more
+
+    def __missing__(self, text: str) -> Form:
+        encoded = encode_text(text + self._more)
+        size = len(encoded) + _ID_OVERHEAD + self._id_digits
+        if size > MAX_PROPERTIES:
+            raise _too_long(size)
+        form = Form(
+            size.to_bytes(2, "big") + b"UNIQ_KEY\x01", b"\x02" + encoded, FRAME_OVERHEAD + size
+        )
+        if len(text) <= _SHORT:
+            if len(self) >= _REMEMBERED:
+                self.clear()
+            self[text] = form
+        return form
+
+
+Element = tuple[int, bytes, Form]
+"""Flag, body and form of a message of a batch that has no unique id yet."""
+
+
+def element_of(message: Message, forms: Forms) -> tuple[Element, int]:
+    """A message for a batch, and its bytes there. Raises as `forms`."""
+    form = forms[message._text or message.property_text()]
     body = message.body
-    flag = 0 if message.is_plain else message.flag
-    return (flag, body, text), FRAME_OVERHEAD + len(body) + properties_size
-
-
-def element_size(element: Element, id_digits: int) -> int:
-    """The bytes of an element in a batch."""
-    _flag, body, text = element
-    return FRAME_OVERHEAD + len(body) + len(text.encode()) + _ID_OVERHEAD + id_digits
+    return (0 if message.is_plain else message.flag, body, form), form.overhead + len(body)
 
 
 def encode_elements(elements: Iterable[Element], ids: Iterable[str]) -> bytes:
     """The body of a batch of messages with these unique ids."""
-    items = zip(elements, ids, strict=True)
-    return encode_batch(
-        [
-            (flag, body, f"UNIQ_KEY\x01{message_id}\x02{text}".encode())
-            for (flag, body, text), message_id in items
-        ]
-    )
+    parts: list[bytes] = []
+    head, last = b"", (-1, -1, -1)
+    for (flag, body, form), message_id in zip(elements, ids, strict=True):
+        length = len(body)
+        # Messages that follow each other are mostly alike.
+        if (numbers := (form.overhead + length, flag, length)) != last:
+            head, last = batch_head(*numbers), numbers
+        parts += (head, body, form.before, message_id.encode(), form.behind)
+    return b"".join(parts)
 
 
 class Batch(NamedTuple):
@@ -140,17 +168,18 @@ def make_batch(
     check_send_topic(topic)
     if topic.startswith(RETRY_PREFIX):
         raise ConfigurationError(f"messages to the retry topic {topic!r} cannot be sent in a batch")
-    id_digits, most = ids.digits, config.max_message_size
+    most, forms = config.max_message_size, Forms(ids.digits)
     elements: list[Element] = []
     total = 0
     for message in messages:
-        if message.topic != topic or not (wait and message.is_plain):
+        is_plain, body = message.is_plain, message.body
+        if message.topic != topic or not (wait and is_plain):
             _check_for_batch(message, first)
-        if not 0 < len(message.body) <= most:
-            check_size(len(message.body), most)
-        element, size = element_of(message, id_digits)
-        elements.append(element)
-        total += size
+        if not 0 < len(body) <= most:
+            check_size(len(body), most)
+        form = forms[message._text or message.property_text()]
+        elements.append((0 if is_plain else message.flag, body, form))
+        total += form.overhead + len(body)
     if total > most:
         raise ConfigurationError(
             f"the batch has {total} bytes, more than max_message_size = {most}; send it in parts"

@@ -30,6 +30,11 @@ BatchItem = tuple[int, bytes, bytes]
 """Flag, body and encoded properties of one message of a batch."""
 
 
+def batch_head(total: int, flag: int, body_length: int) -> bytes:
+    """What stands in front of the body of a message with `total` bytes in a batch."""
+    return _HEAD.pack(total, 0, 0, flag, body_length)
+
+
 def encode_batch(items: Iterable[BatchItem]) -> bytes:
     """The batch body for messages in order.
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.model.message import Message, ReceivedMessage, epoch_milliseconds
+from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message_arguments import epoch_milliseconds
 from rocketmq_sdk.model.properties import RESERVED_NAMES, decode_properties, encode_properties
 from rocketmq_sdk.model.route import pack_host
 from rocketmq_sdk.protocol.message_codec import decode_message

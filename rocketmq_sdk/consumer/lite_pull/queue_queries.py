@@ -13,7 +13,7 @@ from rocketmq_sdk.client.api.offsets import (
 )
 from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.model.enums import BoundaryType
-from rocketmq_sdk.model.message import epoch_milliseconds
+from rocketmq_sdk.model.message_arguments import epoch_milliseconds
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.model.message import TRIMMED
+from rocketmq_sdk.model.message_arguments import TRIMMED
 from rocketmq_sdk.model.properties import RESERVED_NAMES
 from rocketmq_sdk.names import RETRY_PREFIX, check_send_topic
 from rocketmq_sdk.protocol.batch_codec import FRAME_OVERHEAD

@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.model.message import TRIMMED, Message
+from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.model.message_arguments import TRIMMED
 from rocketmq_sdk.model.properties import RESERVED_NAMES
 from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.protocol.batch_codec import BatchItem, decode_batch, encode_batch
