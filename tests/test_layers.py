@@ -92,13 +92,15 @@ ROOMS = {
         ["faces"],
     ],
     "sync": [
+        ["signals"],
+        ["driving"],
         ["run"],
         ["callbacks", "futures"],
         ["life"],
         ["arguments", "polling"],
         ["faces"],
     ],
-    "doors": [["outcomes", "face"]],
+    "doors": [["outcomes", "face", "turns"]],
     "spark": [
         ["plan", "schema"],
         ["options", "rows"],

@@ -5,8 +5,8 @@ trio has finished resolves futures at once, and asyncio code may call trio's syn
 functions. trio's own guest mode waits for sockets in a helper thread, which costs two
 changes of threads for each answer (a TCP send takes 1.4 times as long as on trio alone,
 and 1.2 times without them). So the loop itself watches trio's epoll descriptor where
-that can be reached; `_Watched` holds all that is private of trio for it. Where it is
-missing, as on Windows or in a future release, trio's helper thread does it.
+that can be reached (`doors/turns.py`). Where it cannot, as on Windows or in a future
+release, trio's helper thread does it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ import os
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
-import outcome
-import sniffio
 import trio
 
+from rocketmq_sdk.doors.turns import Turns
 from rocketmq_sdk.errors import WrongRunError
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable
+
+    import outcome
 
 END_TIMEOUT: Final = 3.0
 """Seconds that a run whose loop is closed may take to end."""
@@ -126,19 +127,18 @@ def watched(loop: asyncio.AbstractEventLoop, tick: Callable[[], object]) -> _Wat
 class _Watched:
     """Gives trio its turns when its selector, its deadlines or its tasks ask for one.
 
-    What `GuestState.guest_tick` of trio does, except that the loop waits for the
-    selector.
+    The loop waits for the selector.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, state: Any) -> None:
         self._loop = loop
-        self._state = state
-        self._runner = state.runner
-        self._events: Callable[[float], Any] = state.runner.io_manager.get_events
-        self._turns = state.unrolled_run_gen
+        self._turns = Turns(state)
+        self._runner = self._turns.runner
+        self._events = self._turns.events
+        self._next = self._turns.first
+        self._ended: Callable[[outcome.Outcome[None]], None] = state.done_callback
         # A descriptor of our own, as trio closes its one before the loop can let it go.
-        self._fd = os.dup(state.runner.io_manager._epoll.fileno())
-        _ = state.done_callback, state.runner.guest_tick_scheduled, state.runner.main_task_outcome
+        self._fd = os.dup(self._turns.descriptor)
         self._waits = False
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
@@ -149,8 +149,7 @@ class _Watched:
         timeout = self._turn()
         if timeout is None:
             return
-        events = self._events(0)
-        self._state.unrolled_run_next_send = outcome.Value(events)
+        events = self._next = self._events(0)
         if timeout <= 0 or events:
             self._runner.guest_tick_scheduled = True
             self._loop.call_soon(self.tick)
@@ -165,24 +164,12 @@ class _Watched:
 
     def _turn(self) -> float | None:
         """Run trio's tasks; the seconds until the next turn, or None at the end."""
-        local = sniffio.thread_local
-        before, local.name = local.name, "trio"
-        state = self._state
-        error: trio.TrioInternalError | None = None
-        try:
-            timeout: float = state.unrolled_run_next_send.send(self._turns)
-            return timeout
-        except StopIteration:
-            pass
-        except trio.TrioInternalError as failure:
-            error = failure
-        finally:
-            local.name = before
-        self._forget()
-        state.done_callback(
-            state.runner.main_task_outcome if error is None else outcome.Error(error)
-        )
-        return None
+        timeout = self._turns.turn(self._next)
+        if timeout is None:
+            self._forget()
+            assert self._turns.ended is not None
+            self._ended(self._turns.ended)
+        return timeout
 
     def _forget(self) -> None:
         self._waits = False
@@ -195,7 +182,7 @@ class _Watched:
     def _ready(self) -> None:
         """trio's selector has something."""
         if self._waits:
-            self._go_on(0)
+            self._go_on()
 
     def _time_is_up(self) -> None:
         self._timer = None
@@ -204,11 +191,11 @@ class _Watched:
         if self._loop.time() < self._due - 0.0005:  # the deadline has moved meanwhile
             self._timer = self._loop.call_at(self._due, self._time_is_up)
             return
-        self._go_on(0)
+        self._go_on()
 
-    def _go_on(self, timeout: float) -> None:
+    def _go_on(self) -> None:
         self._waits = False
-        self._state.unrolled_run_next_send = outcome.Value(self._events(timeout))
+        self._next = self._events(0)
         self._runner.guest_tick_scheduled = True
         self.tick()
 
@@ -220,5 +207,4 @@ class _Watched:
             if timeout is None:
                 return
             left = max(0.0, deadline - trio.current_time())
-            events = self._events(min(timeout, left))
-            self._state.unrolled_run_next_send = outcome.Value(events)
+            self._next = self._events(min(timeout, left))

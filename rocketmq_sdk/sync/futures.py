@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rocketmq_sdk.model.results import SendResult
 
 if TYPE_CHECKING:
     from datetime import timedelta
 
+    from rocketmq_sdk.errors import ClosedError
     from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.producer.accumulator import AccumulatedHandle as InnerAccumulatedHandle
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
     from rocketmq_sdk.sync.run import ThreadRun
 
 Aimed = tuple["MessageQueue | None", "QueueSelector | None", object, "float | timedelta | None"]
+
+
+_UNDER_WAY: Final = "PENDING"
+_FINISHED: Final = "FINISHED"
+_FOR_WAITERS: Final = frozenset({"_condition", "_waiters", "_done_callbacks"})
+_waiting = threading.RLock()
+"""Held to make a future one that somebody waits for, and to end one that is none."""
 
 
 class SendHandle(Future[SendResult]):
@@ -33,13 +41,48 @@ class SendHandle(Future[SendResult]):
     """
 
     def __init__(self, run: ThreadRun, message: Message) -> None:
-        super().__init__()
+        # What `Future.__init__` does, without a condition and lists: they are made for
+        # those who wait, which costs a pipeline of sends a third less.
+        self._state = _UNDER_WAY
+        self._result: SendResult | None = None
+        self._exception: BaseException | None = None
         self._run = run
         self._handle: InnerSendHandle | InnerAccumulatedHandle | None = None
         self._seen = False
         self.message = message
         """The message."""
-        self.set_running_or_notify_cancel()
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _FOR_WAITERS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        with _waiting:
+            self.__dict__.setdefault("_waiters", [])
+            self.__dict__.setdefault("_done_callbacks", [])
+            self.__dict__.setdefault("_condition", threading.Condition())
+        return self.__dict__[name]
+
+    def _complete(self, result: SendResult | None, error: BaseException | None) -> None:
+        with _waiting:
+            if "_condition" not in self.__dict__:
+                self._result, self._exception, self._state = result, error, _FINISHED
+                return
+        if error is None:
+            assert result is not None
+            self.set_result(result)
+        else:
+            self.set_exception(error)
+
+    def done(self) -> bool:
+        """Whether the message is finished."""
+        return self._state == _FINISHED
+
+    def cancel(self) -> bool:
+        """False: the message stays under way."""
+        return False
+
+    def running(self) -> bool:
+        """Whether it is under way."""
+        return not self.done()
 
     @property
     def message_id(self) -> str:
@@ -54,6 +97,8 @@ class SendHandle(Future[SendResult]):
     def result(self, timeout: float | None = None) -> SendResult:
         """The result; waits for it, up to `timeout` seconds (then `TimeoutError`)."""
         self._look()
+        if timeout is None and self._state != _FINISHED:
+            self._run.help(_Waited(self))
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -71,6 +116,8 @@ class SendHandle(Future[SendResult]):
         Whoever waits here does not look at the outcome: a failure still counts as seen
         by nobody.
         """
+        if not self.done():
+            self._run.help(_Waited(self))
         super().exception()
 
     def outcome(self) -> SendResult:
@@ -94,25 +141,46 @@ class SendHandle(Future[SendResult]):
                 self.message, queue=queue, selector=selector, key=key, timeout=timeout
             )
         except Exception as error:  # noqa: BLE001 - whoever asks is told
-            self.set_exception(error)
+            self._complete(None, error)
             return
         self._handle = handle
         if handle.done:
             self._finish()
         else:
+            self._run.jobs.add(self)
             handle.call_when_done(self._finish)
+
+    def too_late(self, error: ClosedError) -> None:
+        """The run has ended, and the message with it."""
+        if not self.done():
+            self._complete(None, error)
 
     def _finish(self) -> None:
         handle = self._handle
         assert handle is not None
+        self._run.jobs.discard(self)
         try:
             result = handle.outcome()
         except Exception as error:  # noqa: BLE001 - whoever asks is told
             if not self._seen:
                 handle.mark(seen=False)
-            self.set_exception(error)
+            self._complete(None, error)
         else:
-            self.set_result(result)
+            self._complete(result, None)
+
+
+class _Waited:
+    """A future that a thread waits for."""
+
+    def __init__(self, future: SendHandle) -> None:
+        self._future = future
+
+    @property
+    def done(self) -> bool:
+        return self._future.done()
+
+    def wait(self) -> None:
+        self._future.settled()
 
 
 class AccumulatedHandle(SendHandle):
@@ -122,15 +190,30 @@ class AccumulatedHandle(SendHandle):
 class Sending:
     """A `send` of a thread that waits for it."""
 
-    __slots__ = ("_aimed", "_finished", "_inner", "error", "handle", "message", "result", "waits")
+    __slots__ = (
+        "_aimed",
+        "_finished",
+        "_inner",
+        "_run",
+        "done",
+        "error",
+        "handle",
+        "message",
+        "result",
+        "waits",
+    )
 
-    def __init__(self, inner: InnerProducer, message: Message, aimed: Aimed) -> None:
+    def __init__(
+        self, run: ThreadRun, inner: InnerProducer, message: Message, aimed: Aimed
+    ) -> None:
+        self._run = run
         self._inner = inner
         self._aimed = aimed
         self.message = message
         self.handle: Any = None
         self.result: SendResult | None = None
         self.error: BaseException | None = None
+        self.done = False
         self.waits = False
         """Whether the message has to wait before it can be handed over."""
         self._finished = threading.Lock()
@@ -143,25 +226,38 @@ class Sending:
             handle = self.handle = self._inner.begin(self.message, queue, selector, key, timeout)
         except BaseException as error:  # noqa: BLE001 - whoever sends is told
             self.error = error
-            self._finished.release()
+            self._end()
             return
         if handle is None:
             self.waits = True
-            self._finished.release()
+            self._end()
         elif handle.done:
             self._finish()
         else:
+            self._run.jobs.add(self)
             handle.call_when_done(self._finish)
 
+    def too_late(self, error: ClosedError) -> None:
+        """The run has ended, and the message with it."""
+        if not self.done:
+            self.error = error
+            self._end()
+
     def _finish(self) -> None:
+        self._run.jobs.discard(self)
         try:
             self.result = self.handle.outcome()
         except BaseException as error:  # noqa: BLE001 - whoever sends is told
             self.error = error
+        self._end()
+
+    def _end(self) -> None:
+        self.done = True
         self._finished.release()
 
     def abandon(self) -> None:
         """Give the message up. Runs in trio."""
+        self._run.jobs.discard(self)
         if self.handle is not None:
             self.handle.abandon()
 
@@ -176,10 +272,9 @@ def send(run: ThreadRun, inner: InnerProducer, message: Message, aimed: Aimed) -
     `KeyboardInterrupt` gives the message up.
     """
     run.check()
-    sending = Sending(inner, message, aimed)
-    run.post(sending.begin)
+    sending = Sending(run, inner, message, aimed)
     try:
-        sending.wait()
+        run.make(sending.begin, sending)
     except BaseException:
         run.post(sending.abandon)
         raise

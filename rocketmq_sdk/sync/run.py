@@ -8,6 +8,7 @@ it, and each caller waits on a lock of its own.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import contextvars
 import logging
 import os
@@ -19,9 +20,12 @@ import trio
 
 from rocketmq_sdk.doors.outcomes import told_outside
 from rocketmq_sdk.errors import ClosedError, WrongRunError
+from rocketmq_sdk.sync.driving import Driving, nothing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from rocketmq_sdk.sync.driving import Job
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,9 +44,10 @@ _FORKED: Final = (
 class Call:
     """An async call that runs in trio, and the thread that waits for it."""
 
-    __slots__ = ("_finished", "context", "done", "error", "function", "scope", "value")
+    __slots__ = ("_finished", "_run", "context", "done", "error", "function", "scope", "value")
 
-    def __init__(self, function: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, run: ThreadRun, function: Callable[[], Awaitable[object]]) -> None:
+        self._run = run
         self.function = function
         self.context = contextvars.copy_context()
         self.scope: trio.CancelScope | None = None
@@ -51,6 +56,21 @@ class Call:
         self.error: BaseException | None = None
         self._finished = threading.Lock()
         self._finished.acquire()
+
+    def begin(self) -> None:
+        """Start it. Call it in trio."""
+        try:
+            self.context.run(self._run.nursery.start_soon, self.work)
+        except RuntimeError:  # the nursery is closed
+            self.too_late(ClosedError(_ENDED))
+        else:
+            self._run.jobs.add(self)
+
+    def too_late(self, error: ClosedError) -> None:
+        """The run has ended, and the call with it."""
+        if not self.done:
+            self.error = error
+            self.finish()
 
     async def work(self) -> None:
         """The trio side."""
@@ -63,6 +83,7 @@ class Call:
         except BaseException as error:  # noqa: BLE001 - whoever called gets it
             self.error = told_outside(error, _ENDED)
         finally:
+            self._run.jobs.discard(self)
             self.finish()
 
     def finish(self) -> None:
@@ -98,15 +119,17 @@ class ThreadRun:
 
     def __init__(self) -> None:
         self.users = 0
-        self.lost = False
-        """Whether it stayed in the process that this one was forked from."""
         self.ending = False
         self.nursery: trio.Nursery
         self.failure: BaseException | None = None
+        self.jobs: set[Any] = set()
+        """What threads may wait for and is under way in trio."""
+        self._over = False
         self._line: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._woken = False
         self._token: trio.lowlevel.TrioToken
         self._last: trio.Event
+        self._driving = Driving(self._line, self._serve)
         self._began = threading.Event()
         self._thread = threading.Thread(target=self._work, name="rocketmq_sdk.sync", daemon=True)
         self._thread.start()
@@ -114,12 +137,15 @@ class ThreadRun:
 
     def _work(self) -> None:
         try:
-            trio.run(self._main)
+            if self._driving.begin(self._main):
+                self._driving.keep()
+            else:
+                trio.run(self._main)
         except BaseException as error:
             self.failure = error
             logger.error("the trio run of rocketmq_sdk.sync has failed", exc_info=error)
         finally:
-            self.ending = True
+            self.ending = self._over = True
             self._began.set()
             self._give_up()
 
@@ -132,25 +158,37 @@ class ThreadRun:
             self.nursery.cancel_scope.cancel()
 
     def _give_up(self) -> None:
-        """End the calls that came too late."""
-        while self._line:
-            function, arguments = self._line.popleft()
-            for argument in (getattr(function, "__self__", None), *arguments):
-                if isinstance(argument, Call):
-                    argument.error = ClosedError(_ENDED)
-                    argument.finish()
+        """End what came too late, and what a run that has failed has left."""
+        error = ClosedError(_ENDED)
+        with contextlib.suppress(IndexError):  # several threads may be here
+            while True:
+                function, _ = self._line.popleft()
+                too_late = getattr(getattr(function, "__self__", None), "too_late", None)
+                if too_late is not None:
+                    too_late(error)
+        with contextlib.suppress(KeyError):
+            while True:
+                self.jobs.pop().too_late(error)
 
     # --- from threads
 
+    @property
+    def lost(self) -> bool:
+        """Whether it stayed in the process that this one was forked from."""
+        return self._driving.lost
+
+    def lose(self) -> None:
+        """It stayed in the process that this one was forked from."""
+        self._driving.lost = True
+
     def check(self) -> None:
-        """Raise `WrongRunError` in a forked process, and in trio's own thread."""
-        if self.lost:
+        """Raise `WrongRunError` in a forked process, and where trio's tasks run."""
+        if self._driving.lost:
             raise WrongRunError(_FORKED)
-        if threading.get_ident() == self._thread.ident:
+        if threading.get_ident() in (self._thread.ident, self._driving.driver):
             raise WrongRunError(
-                "this was called in the thread of rocketmq_sdk.sync itself, which would wait for "
-                "itself for ever: queue selectors, hooks and interceptors run there, and cannot "
-                "send or receive"
+                "this was called inside rocketmq_sdk.sync, which would wait for itself for ever: "
+                "queue selectors, hooks and interceptors run there, and cannot send or receive"
             )
 
     @property
@@ -161,12 +199,17 @@ class ThreadRun:
     def post(self, function: Callable[..., object], *arguments: Any) -> None:
         """Have a synchronous function called in trio, after what was posted before."""
         self._line.append((function, arguments))
-        if not self._woken:
-            self._woken = True
+        if self._over:
+            self._give_up()
+        elif not (self._woken or self._driving.serves_soon()):
             try:
+                self._woken = True
                 self._token.run_sync_soon(self._serve)
             except trio.RunFinishedError:
-                self._give_up()
+                pass  # its thread gives it up
+            except BaseException:  # of a signal: nobody was woken, perhaps
+                self._woken = False
+                raise
 
     def _serve(self) -> None:
         self._woken = False
@@ -177,16 +220,21 @@ class ThreadRun:
 
     def start(self, function: Callable[[], Awaitable[object]]) -> Call:
         """Start an async function in trio."""
-        call = Call(function)
-        self.post(self._spawn, call)
+        call = Call(self, function)
+        self.post(call.begin)
         return call
 
-    def _spawn(self, call: Call) -> None:
-        try:
-            call.context.run(self.nursery.start_soon, call.work)
-        except RuntimeError:  # the nursery is closed
-            call.error = ClosedError(_ENDED)
-            call.finish()
+    def make(self, begin: Callable[[], object], job: Job) -> None:
+        """Begin a call in trio, and wait until it is done."""
+        driving = self._driving
+        if not driving.drive(begin, job):
+            self.post(begin)
+        if not job.done:
+            driving.wait(job)
+
+    def help(self, job: Job) -> None:
+        """Help what was posted along, if this thread may, until a job is done."""
+        self._driving.drive(nothing, job)
 
     def call(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an async function in trio and wait for it.
@@ -194,9 +242,9 @@ class ThreadRun:
         `KeyboardInterrupt`, and any other exception of a signal handler, cancels it.
         """
         self.check()
-        call = self.start(lambda: function(*args, **kwargs))
+        call = Call(self, lambda: function(*args, **kwargs))
         try:
-            call.wait()
+            self.make(call.begin, call)
         except BaseException:
             self.post(call.cancel)
             raise
@@ -274,7 +322,7 @@ def _end_with_interpreter() -> None:
 
 def _forked() -> None:
     if _state.run is not None:
-        _state.run.lost = True
+        _state.run.lose()
     _state.lock = threading.Lock()
     _state.run = None
 
