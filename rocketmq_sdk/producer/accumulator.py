@@ -281,7 +281,6 @@ class Accumulator:
             SEND_BATCH,
             message,
             "",
-            "",
             b"",
             0,
             now,
@@ -311,14 +310,14 @@ class Accumulator:
             kept = [index for index in range(len(items)) if index not in batch.withdrawn]
             items, ids = [items[index] for index in kept], [ids[index] for index in kept]
         handle.body = encode_elements(items, ids)
-        handle.message_id = ",".join(ids)
+        handle.name(",".join(ids))
         batch.items = []
-        handle.properties = (
+        handle.tail = (
             f"UNIQ_KEY\x01{self.ids.next_id()}\x02WAIT\x01{'true' if wait else 'false'}\x02"
             f"{self._more}"
         )
         if tags:
-            handle.properties += f"TAGS\x01{tags}\x02"
+            handle.tail += f"TAGS\x01{tags}\x02"
         handle.started, handle.deadline = now, now + self._timeout
         try:
             self._send(handle)

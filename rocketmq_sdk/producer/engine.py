@@ -23,7 +23,7 @@ from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy, fault_profile
 from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.hooks import SendHooks
 from rocketmq_sdk.producer.message_type import TypeCheck
-from rocketmq_sdk.producer.outgoing import check_size, compressed, properties_of
+from rocketmq_sdk.producer.outgoing import check_size, compressed, tail_of
 from rocketmq_sdk.producer.queue_selector import UNSET
 from rocketmq_sdk.producer.request_reply import RequestTable
 from rocketmq_sdk.producer.send import SendLoop
@@ -82,11 +82,11 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         self._more = f"INSTANCE_ID\x01{namespace.name}\x02" if namespace else ""
         self._strategy = MQFaultStrategy(fault_profile(self.config.fault_profile))
         self._topics = TopicTable(self.client, self.config, self._group, self._running_loop)
-        self._under_way = UnderWay(self.config, self.check_run)
+        self._under_way = UnderWay(self.config, self.check_run, self.client.ids.next_id)
         self._loop: SendLoop | None = None
         self._attempts = self.config.most_attempts
         self._timeout = self.config.send_timeout
-        self._next_id = self.client.ids.next_id
+        self._id_digits = self.client.ids.digits
         self._hooks = SendHooks(self._group, self.config, self.client.client_id)
         self._hooked = self._hooks.any
         if self._hooked:
@@ -198,8 +198,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             body, sys_flag = packed
         elif size >= config.compress_over:
             body, sys_flag = compressed(body, config)
-        message_id = self._next_id()
-        properties = properties_of(message, message_id, self._more + more)
+        tail = tail_of(message, self._id_digits, self._more + more)
         try:
             clock = current_clock()
         except RuntimeError:
@@ -212,8 +211,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             topic,
             message.send_code,
             message,
-            message_id,
-            properties,
+            tail,
             body,
             sys_flag,
             now,

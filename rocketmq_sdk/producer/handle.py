@@ -34,6 +34,11 @@ class Aim(TypedDict, total=False):
 class TicketOwner(Protocol):
     """Who has admitted a message and will end it."""
 
+    @property
+    def next_id(self) -> Callable[[], str]:
+        """What makes the unique id of a message."""
+        ...
+
     def abandoned(self, handle: SendHandle) -> None:
         """The only waiter of the message was cancelled."""
         ...
@@ -57,6 +62,7 @@ class SendHandle:
     # that of the present attempt once it waits for a connection (0.0 before).
 
     __slots__ = (
+        "_id",
         "_owner",
         "_settled",
         "_waiters",
@@ -73,9 +79,7 @@ class SendHandle:
         "last_broker",
         "limit",
         "message",
-        "message_id",
         "observed",
-        "properties",
         "queue",
         "refreshed",
         "result",
@@ -84,6 +88,7 @@ class SendHandle:
         "started",
         "stored",
         "sys_flag",
+        "tail",
         "target",
         "topic",
         "unknown",
@@ -94,8 +99,7 @@ class SendHandle:
         topic: TopicTargets,
         code: int,
         message: Message,
-        message_id: str,
-        properties: str,
+        tail: str,
         body: bytes,
         sys_flag: int,
         started: float,
@@ -106,8 +110,9 @@ class SendHandle:
         self.topic = topic
         self.code = code
         self.message = message
-        self.message_id = message_id
-        self.properties = properties
+        self.tail = tail
+        """Its properties behind the unique id; those of a batch are whole."""
+        self._id = ""
         self.body = body
         self.sys_flag = sys_flag
         self.deadline = deadline
@@ -133,6 +138,22 @@ class SendHandle:
         self.error: Exception | None = None
         self._waiters: list[trio.lowlevel.Task | Callable[[], None]] | None = None
         self._settled: trio.Event | None = None
+
+    # Most messages leave with others, which get their ids together then.
+    @property
+    def message_id(self) -> str:
+        """The unique id of the message; that of a batch is all of them with commas."""
+        return self._id or self.name(self._owner.next_id())
+
+    def name(self, message_id: str) -> str:
+        """Give the message its unique id; it has none yet. Returns it."""
+        self._id = message_id
+        return message_id
+
+    @property
+    def properties(self) -> str:
+        """The property text of its request."""
+        return self.tail if self.is_batch else f"UNIQ_KEY\x01{self.message_id}\x02{self.tail}"
 
     def aim(
         self,

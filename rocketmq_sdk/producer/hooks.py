@@ -103,7 +103,7 @@ class SendHooks:
         try:
             run_hooks(self._before, context)
             if context.properties and not is_batch:
-                handle.properties += property_text(context.properties)
+                handle.tail += property_text(context.properties)
         except BaseException as error:
             context.error = error if isinstance(error, Exception) else None
             run_hooks(self._after, context)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.producer.handle import SendHandle
     from rocketmq_sdk.protocol.command import Command
-    from rocketmq_sdk.remoting.channel import Channel, FormRequest, PendingCall, TemplateRequest
+    from rocketmq_sdk.remoting.channel import Channel, FormRequest, Sweep, TemplateRequest
 
 SHARE: Final = 0.5
 """The share of the remaining time that an attempt may take.
@@ -29,7 +29,6 @@ SHARE: Final = 0.5
 While there is another broker. So a broker that does not answer does not use up the time
 of a message.
 """
-_ID_AT: Final = len("UNIQ_KEY\x01")
 _REMEMBERED: Final = 1024
 _SHORT: Final = 512
 """Characters of texts that are remembered."""
@@ -79,6 +78,7 @@ class Outbox:
         "_go_alone",
         "_judge",
         "_limit",
+        "_next_ids",
         "_now_ms",
         "_task",
         "handles",
@@ -89,13 +89,15 @@ class Outbox:
         channel_of: Callable[[str], Channel | None],
         *,
         now_ms: Callable[[], int],
-        answered: Callable[[PendingCall], None],
+        next_ids: Callable[[int], list[str]],
+        answered: Sweep,
         judge: Callable[[SendHandle, Command], None],
         go_alone: Callable[[SendHandle], None],
         limit: float | None,
     ) -> None:
         self._channel_of = channel_of
         self._now_ms = now_ms
+        self._next_ids = next_ids
         self._answered = answered
         self._judge = judge
         self._go_alone = go_alone
@@ -133,6 +135,7 @@ class Outbox:
         since: what has an answer in the end is not overdue.
         """
         handles, self.handles = self.handles, []
+        new_ids = iter(self._next_ids(len(handles)))
         born = str(self._now_ms())
         channel_of, escaped = self._channel_of, self._escaped
         found: dict[str, _Way] = {}
@@ -155,16 +158,16 @@ class Outbox:
             if way is None:
                 way = found[target.address] = _Way(channel_of(target.address))
             way.handles.append(handle)
+            unique = handle._id or handle.name(next(new_ids))
             if way.in_process:
                 template = target.template or topic.template_of(target)
                 way.templates.append((template, (born, handle.properties), handle.body))
                 continue
-            unique = handle.message_id
-            rest = escaped[handle.properties[_ID_AT + len(unique) + 1 :]]
+            text = f"UNIQ_KEY\\u0001{unique}\\u0002{escaped[handle.tail]}"
             way.requests.append(
                 (
                     target.form or topic.form_of(target),
-                    (born, f"UNIQ_KEY\\u0001{unique}\\u0002{rest}"),
+                    (born, text),
                     handle.body,
                     handle.started,
                     timeout,

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketmq_sdk.errors import ConnectError, RequestTimeoutError, RocketMQError, SendTimeout
 from rocketmq_sdk.log_fields import about
+from rocketmq_sdk.model.enums import SendStatus
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.protocol.headers.send import SendMessageResponseHeader
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.model.enums import SendStatus
     from rocketmq_sdk.producer.handle import SendHandle
     from rocketmq_sdk.producer.targets import Target
+    from rocketmq_sdk.protocol.answer_shapes import CutAnswer, Shape
     from rocketmq_sdk.protocol.command import Command
 
 logger = logging.getLogger("rocketmq_sdk.producer")
 _BATCH: Final = 320
+_LONG_DIGITS: Final = 19
 
 
 def log_retry(handle: SendHandle, failed: Target, error: RocketMQError) -> None:
@@ -80,6 +82,77 @@ def send_result(
         fields.get("recallHandle"),
         fields.get("MSG_REGION", "DefaultRegion"),
         fields.get("TRACE_ON") != "false",
+    )
+
+
+class _Places(NamedTuple):
+    """Where the values of a result stand among those of an answer."""
+
+    msg_id: int
+    queue_id: int
+    queue_offset: int
+    transaction_id: int | None
+    region_id: str
+    trace_on: bool
+
+
+class CutResults:
+    """Results of plain messages out of answers that were cut."""
+
+    __slots__ = ("_places", "_shape")
+
+    def __init__(self) -> None:
+        self._shape: Shape | None = None
+        self._places: _Places | None = None
+
+    def of(self, handle: SendHandle, target: Target, answer: CutAnswer) -> SendResult | None:
+        """What `send_result` would give; None where it has to be asked."""
+        shape = answer.shape
+        if shape is not self._shape:
+            self._shape, self._places = shape, _places(shape)
+        places = self._places
+        if places is None:
+            return None
+        texts = answer.texts + shape.constants
+        queue_id, offset = texts[places.queue_id], texts[places.queue_offset]
+        if (
+            not offset.isdigit()
+            or len(offset) > _LONG_DIGITS
+            or queue_id != target.queue_id_text.encode()
+        ):
+            return None
+        transaction_at = places.transaction_id
+        return SendResult(
+            SendStatus.SEND_OK,
+            handle.message_id,
+            texts[places.msg_id].decode(),
+            target.queue,
+            int(offset),
+            None if transaction_at is None else texts[transaction_at].decode(),
+            None,
+            places.region_id,
+            places.trace_on,
+        )
+
+
+def _places(shape: Shape) -> _Places | None:
+    """None for answers of a shape that is not that of a plain message's."""
+    names = shape.names
+    varying = len(names) - len(shape.constants)
+    constant = dict(zip(names[varying:], shape.constants, strict=True))
+    if (
+        not {"msgId", "queueId", "queueOffset"} <= {*names}
+        or {"MSG_REGION", "TRACE_ON", "recallHandle"} & {*names[:varying]}
+        or "recallHandle" in constant
+    ):
+        return None
+    return _Places(
+        names.index("msgId"),
+        names.index("queueId"),
+        names.index("queueOffset"),
+        names.index("transactionId") if "transactionId" in names else None,
+        constant.get("MSG_REGION", b"DefaultRegion").decode(),
+        constant.get("TRACE_ON") != b"false",
     )
 
 

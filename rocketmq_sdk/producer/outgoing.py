@@ -24,6 +24,7 @@ MAX_PROPERTIES: Final = 32767
 Their length is a signed short.
 """
 _ID_OVERHEAD: Final = len("UNIQ_KEY\x01\x02")
+_LONGEST_ID: Final = _ID_OVERHEAD + 56
 _REMEMBERED: Final = 1024
 _SHORT: Final = 512
 """Characters of texts that are remembered."""
@@ -49,14 +50,18 @@ def compressed(body: bytes, config: ProducerConfig) -> tuple[bytes, int]:
     ), SysFlag.COMPRESSED | config.compression.sys_flag_bits
 
 
-def properties_of(message: Message, message_id: str, more: str = "") -> str:
-    """The property text of one request; `more` goes behind it."""
-    text = f"UNIQ_KEY\x01{message_id}\x02{message.property_text()}{more}"
-    size = len(text)
-    if size > MAX_UTF8_CHARACTERS and not text.isascii():
-        size = len(text.encode("utf-8", "surrogatepass"))
-    if size > MAX_PROPERTIES:
-        raise _too_long(size)
+def tail_of(message: Message, id_digits: int, more: str = "") -> str:
+    """The property text of a request behind the unique id; `more` is its end.
+
+    Raises `ConfigurationError` for one that is too long with an id of `id_digits`.
+    """
+    text = message._text or message.property_text()
+    if more:
+        text += more
+    if len(text) > MAX_UTF8_CHARACTERS - _LONGEST_ID:
+        size = len(text.encode("utf-8", "surrogatepass")) + _ID_OVERHEAD + id_digits
+        if size > MAX_PROPERTIES:
+            raise _too_long(size)
     return text
 
 

@@ -20,7 +20,7 @@ from rocketmq_sdk.producer.outgoing import (
     check_size,
     compressed,
     make_batch,
-    properties_of,
+    tail_of,
     wrap_batch,
 )
 from rocketmq_sdk.producer.queue_selector import UNSET
@@ -301,7 +301,6 @@ class Producer(SendEngine):
             self._topics[batch.topic],
             SEND_BATCH,
             batch.message,
-            batch.message_ids,
             batch.properties,
             batch.body,
             0,
@@ -310,6 +309,7 @@ class Producer(SendEngine):
             self._attempts,
             self._under_way,
         )
+        handle.name(batch.message_ids)
         return self._go(handle, **aim)
 
     @checked
@@ -499,19 +499,17 @@ class Producer(SendEngine):
         loop = self._running_loop()
         topic = self._topics[message.topic]
         check_size(len(message.body), self.config.max_message_size)
-        message_id = self._next_id()
         body, sys_flag = (
             (message.body, 0)
             if len(message.body) < self.config.compress_over
             else compressed(message.body, self.config)
         )
-        properties = properties_of(message, message_id, self._more)
+        tail = tail_of(message, self._id_digits, self._more)
         handle = SendHandle(
             topic,
             SEND_V2,
             message,
-            message_id,
-            properties,
+            tail,
             body,
             sys_flag,
             0.0,

@@ -36,13 +36,17 @@ from rocketmq_sdk.errors import (
 from rocketmq_sdk.model.enums import SendStatus
 from rocketmq_sdk.producer.fault_strategy import UNANSWERED
 from rocketmq_sdk.producer.outbox import SHARE, Outbox
-from rocketmq_sdk.producer.outcome import final_error, log_retry, send_result, used_up
+from rocketmq_sdk.producer.outcome import CutResults, final_error, log_retry, send_result, used_up
 from rocketmq_sdk.producer.timekeeper import Timekeeper
 from rocketmq_sdk.producer.waiting_room import WaitingRoom
+from rocketmq_sdk.protocol.answer_shapes import CutAnswer
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import HeaderEncoding
+from rocketmq_sdk.remoting.channel import Sweep
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.config import ProducerConfig
@@ -95,7 +99,8 @@ class SendLoop:
         self._outbox = Outbox(
             self._free_channel,
             now_ms=client.clock.now_ms,
-            answered=self._answered_together,
+            next_ids=client.ids.next_ids,
+            answered=Answers(self, under_way),
             judge=self._conclude,
             go_alone=self._choose,
             limit=self._limit,
@@ -248,7 +253,7 @@ class SendLoop:
             answered = (
                 partial(self._concluded, handle, command)
                 if self._interceptors
-                else partial(self._answered, handle)
+                else partial(self.answered, handle)
             )
             handle.call = call = channel.submit(command, timeout, answered)
             if call.done:
@@ -351,6 +356,11 @@ class SendLoop:
 
     # --- what comes back
 
+    @property
+    def avoids_faults(self) -> bool:
+        """Whether brokers are watched, so that each answer tells of its broker."""
+        return self._strategy.active
+
     def _concluded(self, handle: SendHandle, command: Command, call: PendingCall) -> None:
         """An attempt that interceptors look at is over."""
         if call.response is not None and handle.target is not None and not handle.done:
@@ -362,14 +372,9 @@ class SendLoop:
                 )
                 self.finish(handle, handle.stored, error)
                 return
-        self._answered(handle, call)
+        self.answered(handle, call)
 
-    def _answered_together(self, call: PendingCall) -> None:
-        """An attempt that left with others is over."""
-        handle: SendHandle = call.tag  # type: ignore[assignment]
-        self._answered(handle, call)
-
-    def _answered(self, handle: SendHandle, call: PendingCall) -> None:
+    def answered(self, handle: SendHandle, call: PendingCall) -> None:
         """An attempt is over. Runs in the reader of the channel."""
         if handle.done:
             return
@@ -540,6 +545,38 @@ class SendLoop:
 
     def _monotonic_ms(self) -> int:
         return int(trio.current_time() * 1000)
+
+
+class Answers(Sweep):
+    """Takes the answers to messages that left together: the plain ones in one go."""
+
+    def __init__(self, loop: SendLoop, under_way: UnderWay) -> None:
+        self._loop = loop
+        self._under_way = under_way
+        self._results = CutResults()
+
+    def __call__(self, call: PendingCall, /) -> None:
+        handle: SendHandle = call.tag  # type: ignore[assignment]
+        self._loop.answered(handle, call)
+
+    def together(self, calls: Sequence[PendingCall], /) -> None:
+        loop, result_of = self._loop, self._results.of
+        plain = not loop.avoids_faults
+        stored: list[tuple[SendHandle, SendResult]] = []
+        for call in calls:
+            handle: SendHandle = call.tag  # type: ignore[assignment]
+            response, target = call.response, handle.target
+            result = None
+            if plain and type(response) is CutAnswer and target is not None:
+                result = result_of(handle, target, response)
+            if result is not None:
+                stored.append((handle, result))
+                continue
+            try:
+                loop.answered(handle, call)
+            except Exception:
+                logger.exception("what follows for %r has failed", handle)
+        self._under_way.end_stored(stored)
 
 
 def no_queue(topic: TopicTargets) -> RouteError:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy
     from rocketmq_sdk.producer.queue_selector import QueueSelector
+    from rocketmq_sdk.protocol.frame_template import Form
 
 _FRESH: Final = -1
 
@@ -39,7 +40,7 @@ class Target:
         self.broker_name = queue.broker_name
         self.queue_id_text = str(queue.queue_id)
         self.address = address
-        self.form = ""
+        self.form: Form | None = None
         """The header of a request to it, once `TopicTargets.form_of` was asked."""
         self.template: CommandTemplate | None = None
         """The requests to it, once `TopicTargets.template_of` was asked."""
@@ -189,12 +190,12 @@ class TopicTargets:
         )
         return self._by_queue[queue]
 
-    def form_of(self, target: Target) -> str:
+    def form_of(self, target: Target) -> Form:
         """The header of a plain request to a target, for `%` with time, properties and
         opaque; properties as they stand between the quotes of JSON.
         """
-        target.form = FrameTemplate(self._sample(target), ("g", "i")).form
-        return target.form
+        form = target.form = FrameTemplate(self._sample(target), ("g", "i")).form
+        return form
 
     def template_of(self, target: Target) -> CommandTemplate:
         """The plain requests to a target, with time and properties as values."""

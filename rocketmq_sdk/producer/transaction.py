@@ -40,7 +40,7 @@ from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.message_type import TRANSACTION
-from rocketmq_sdk.producer.outgoing import check_size, compressed, properties_of
+from rocketmq_sdk.producer.outgoing import check_size, compressed, tail_of
 from rocketmq_sdk.producer.producer import SEND_V2, Producer
 from rocketmq_sdk.producer.trace import note_transaction
 from rocketmq_sdk.protocol.command import Command
@@ -376,18 +376,16 @@ class TransactionProducer(Producer):
             if len(message.body) < self.config.compress_over
             else compressed(message.body, self.config)
         )
-        message_id = self._next_id()
         more = f"{self._more}TRAN_MSG\x01true\x02PGROUP\x01{self._group}\x02"
         if immunity is not None:
             more += f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{max(1, round(immunity))}\x02"
-        properties = properties_of(message, message_id, more)
+        tail = tail_of(message, self._id_digits, more)
         now = trio.current_time()
         handle = SendHandle(
             topic,
             SEND_V2,
             message,
-            message_id,
-            properties,
+            tail,
             body,
             sys_flag | SysFlag.TRANSACTION_PREPARED,
             now,

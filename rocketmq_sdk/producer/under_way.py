@@ -16,7 +16,7 @@ from rocketmq_sdk.errors import ClosedError, SendTimeout, TooManyRequestsError
 from rocketmq_sdk.log_fields import about
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.config import ProducerConfig
@@ -65,12 +65,20 @@ class UnderWay:
         "check_run",
         "count",
         "handles",
+        "next_id",
         "observers",
     )
 
-    def __init__(self, config: ProducerConfig, check_run: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        config: ProducerConfig,
+        check_run: Callable[[], None],
+        next_id: Callable[[], str],
+    ) -> None:
         self.check_run = check_run
         """Raises `WrongRunError` in another `trio.run` than the producer's."""
+        self.next_id = next_id
+        """Makes the unique id of a message."""
         self.handles: set[SendHandle] = set()
         self.count = 0
         """Messages under way, and those that a sender is about to hand over."""
@@ -185,6 +193,32 @@ class UnderWay:
             self._failures.append(handle)
         if self._waiting:
             self._serve_waiting()
+        if self.observers:
+            self._tell(handle)
+
+    def end_stored(self, ended: Sequence[tuple[SendHandle, SendResult]]) -> None:
+        """Messages have their results: `end` for each of them."""
+        handles, count, size = self.handles, 0, 0
+        for handle, result in ended:
+            if handle.done:
+                continue
+            handle.result = result
+            handle.error = None
+            handles.discard(handle)
+            count += handle.count
+            size += handle.room
+            try:
+                handle.settle()
+            except Exception:
+                logger.exception("%r is finished, and one who waits for it has failed", handle)
+            if self.observers:
+                self._tell(handle)
+        self.count -= count
+        self.bytes -= size
+        if self._waiting:
+            self._serve_waiting()
+
+    def _tell(self, handle: SendHandle) -> None:
         for observe in self.observers:
             try:
                 observe(handle)

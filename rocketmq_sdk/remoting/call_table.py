@@ -11,20 +11,24 @@ pays for a push and hardly for a pop.
 from __future__ import annotations
 
 import heapq
+import logging
 import math
 from typing import TYPE_CHECKING, Final
 
 import trio
 
 from rocketmq_sdk.errors import RequestTimeoutError, TooManyRequestsError
-from rocketmq_sdk.remoting.channel import PendingCall
+from rocketmq_sdk.protocol.flags import FLAG_RESPONSE
+from rocketmq_sdk.remoting.channel import PendingCall, Sweep, SweptCall
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rocketmq_sdk.errors import RocketMQError
     from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.remoting.channel import FormRequest
 
+logger = logging.getLogger("rocketmq_sdk.remoting")
 OPAQUE_MIN: Final = -0x80000000
 OPAQUE_MAX: Final = 0x7FFFFFFF
 
@@ -103,17 +107,60 @@ class CallTable:
         if deadline != math.inf:
             heap = self._heap
             if len(heap) > 2 * len(slots) + 64:
-                heap[:] = [
-                    (waiting.deadline, number)
-                    for number, waiting in slots.items()
-                    if waiting.deadline != math.inf
-                ]
-                heapq.heapify(heap)
+                self._rebuild()
             else:
                 heapq.heappush(heap, (deadline, opaque))
             if deadline < self.due:
                 self.wake_at(deadline)
         return call
+
+    def _rebuild(self) -> None:
+        """Leave out of the heap what has been answered."""
+        self._heap[:] = [
+            (waiting.deadline, number)
+            for number, waiting in self.slots.items()
+            if waiting.deadline != math.inf
+        ]
+        heapq.heapify(self._heap)
+
+    def opaques(self, most: int) -> Sequence[int]:
+        """Numbers that no request in flight has: as many as calls are allowed."""
+        slots, first = self.slots, self._opaque
+        count = min(most, max(0, self.limit - len(slots)))
+        if first + count > OPAQUE_MAX or not slots.keys().isdisjoint(range(first, first + count)):
+            return [self.next_opaque() for _ in range(count)]
+        self._opaque = first + count
+        return range(first, first + count)
+
+    def add_run(
+        self,
+        opaques: Sequence[int],
+        requests: Sequence[FormRequest],
+        on_done: Callable[[PendingCall], None],
+    ) -> list[PendingCall]:
+        """Wait for the answers to requests with these opaques."""
+        slots, heap, push = self.slots, self._heap, heapq.heappush
+        found: list[PendingCall] = []
+        earliest = math.inf
+        sweep = on_done if isinstance(on_done, Sweep) else None
+        for opaque, request in zip(opaques, requests, strict=False):
+            _form, _values, _body, since, timeout, tag = request
+            deadline = since + timeout
+            if sweep is None:
+                call = PendingCall(slots, opaque, deadline, timeout, on_done)
+            else:
+                call = SweptCall(slots, opaque, deadline, timeout, sweep)
+            call.tag = tag
+            slots[opaque] = call
+            push(heap, (deadline, opaque))
+            if deadline < earliest:
+                earliest = deadline
+            found.append(call)
+        if len(heap) > 2 * len(slots) + 64:
+            self._rebuild()
+        if earliest < self.due:
+            self.wake_at(earliest)
+        return found
 
     def answer(self, response: Command) -> None:
         """Hand a response to the call it belongs to.
@@ -125,6 +172,33 @@ class CallTable:
             self.late_answers += 1
         else:
             call.complete(response)
+
+    def answer_from(self, commands: Sequence[Command], number: int) -> int:
+        """`answer` for all from index `number` on, up to a request; gives its index.
+
+        Calls that are swept end last, together.
+        """
+        slots, stop = self.slots, len(commands)
+        swept: dict[Sweep, list[PendingCall]] = {}
+        while number < stop and (response := commands[number]).flag & FLAG_RESPONSE:
+            number += 1
+            call = slots.pop(response.opaque, None)
+            if call is None:
+                self.late_answers += 1
+            elif type(call) is SweptCall:
+                call.answered(response)
+                calls = swept.get(call.sweep)
+                if calls is None:
+                    calls = swept[call.sweep] = []
+                calls.append(call)
+            else:
+                call.complete(response)
+        for sweep, calls in swept.items():
+            try:
+                sweep.together(calls)
+            except Exception:
+                logger.exception("a callback of finished calls failed; the connection goes on")
+        return number
 
     def fail_all(self, make_error: Callable[[], RocketMQError]) -> None:
         """End every call with an error of its own."""

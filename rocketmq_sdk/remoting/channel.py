@@ -21,6 +21,7 @@ import attrs
 import trio
 
 from rocketmq_sdk.errors import ClosedError
+from rocketmq_sdk.protocol.frame_template import Form
 
 if TYPE_CHECKING:
     from rocketmq_sdk.errors import RocketMQError
@@ -59,7 +60,7 @@ alone. It leaves no request open. To serve none of them must cost little.
 TOGETHER: Final = 64
 """The most requests that are served together, without a look at the time."""
 
-FormRequest = tuple[str, tuple[str, ...], bytes, float, float, object]
+FormRequest = tuple[Form, tuple[str, ...], bytes, float, float, object]
 """A request of `Channel.submit_forms`.
 
 Form, values, body, the moment from which on its timeout counts, the timeout, and the
@@ -256,6 +257,48 @@ class PendingCall:
         return trio.lowlevel.Abort.SUCCEEDED
 
 
+class Sweep(ABC):
+    """An `on_done` for many calls: those whose answers come together end in one go."""
+
+    @abstractmethod
+    def __call__(self, call: PendingCall, /) -> None:
+        """One call is over."""
+
+    @abstractmethod
+    def together(self, calls: Sequence[PendingCall], /) -> None:
+        """Several calls have their answers."""
+
+
+class SweptCall(PendingCall):
+    """A call whose end is told to a `Sweep`."""
+
+    __slots__ = ("sweep",)
+
+    def __init__(
+        self,
+        slots: dict[int, PendingCall],
+        opaque: int,
+        deadline: float,
+        timeout: float,
+        sweep: Sweep,
+    ) -> None:
+        # Its base's fields without another call.
+        self._slots = slots
+        self._on_done = self.sweep = sweep
+        self._task = self.response = self.error = None
+        self.opaque = opaque
+        self.deadline = deadline
+        self.timeout = timeout
+        self.done = False
+        self.tag = None
+
+    def answered(self, response: Command) -> None:
+        """Set the answer; who calls this tells the sweep. For channels only."""
+        self.response = response
+        self.done = True
+        self._on_done = None
+
+
 @attrs.frozen(kw_only=True)
 class ChannelStatistics:
     """A channel's numbers at one moment."""
@@ -354,6 +397,8 @@ class Channel(ABC):
         on_done: Callable[[PendingCall], None],  # noqa: ARG002
     ) -> Sequence[PendingCall]:
         """`submit` for several requests whose frames are written from forms.
+
+        With a `Sweep` those whose answers come together end in one go.
 
         They leave with one write. Returns their calls: as many as could be sent, from
         the first on. The next one is for `submit`, which says what keeps it back.

@@ -29,7 +29,7 @@ from rocketmq_sdk.lifecycle import bounded_cleanup, raise_unwrapped
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.protocol.frame import decode_frame
-from rocketmq_sdk.protocol.frame_template import frame_of
+from rocketmq_sdk.protocol.frame_template import frame_of, header_of
 from rocketmq_sdk.remoting.channel import TURN, UNSENT_MAX, ChannelLimits, logger, turn_length
 from rocketmq_sdk.remoting.command_channel import CommandChannel
 from rocketmq_sdk.remoting.dispatch import error_response
@@ -156,19 +156,19 @@ class StreamChannel(CommandChannel):
         self, requests: Sequence[FormRequest], on_done: Callable[[PendingCall], None]
     ) -> list[PendingCall]:
         calls, limits, unsent = self.calls, self.limits, self._unsent
-        found: list[PendingCall] = []
-        for form, values, body, since, timeout, tag in requests:
-            if self.closed or unsent > limits.max_unsent_bytes or not calls.has_room:
+        if self.closed:
+            return []
+        self._connection.expect_alike()
+        frames: list[bytes] = []
+        opaques = calls.opaques(len(requests))
+        for opaque, (form, values, body, _, _, _) in zip(opaques, requests, strict=False):
+            frame = frame_of(header_of(form, values, opaque), body)
+            if unsent > limits.max_unsent_bytes or len(frame) > limits.max_frame:
                 break
-            opaque = calls.next_opaque()
-            frame = frame_of((form % (*values, opaque)).encode(), body)
-            if len(frame) > limits.max_frame:
-                break
-            self._frames.append(frame)
+            frames.append(frame)
             unsent += len(frame)
-            call = calls.add_at(since, opaque, timeout, on_done)
-            call.tag = tag
-            found.append(call)
+        found = calls.add_run(opaques, requests[: len(frames)], on_done)
+        self._frames += frames
         self._unsent = unsent
         if unsent > self._weigh_at:
             self._weigh()
@@ -379,7 +379,6 @@ class StreamChannel(CommandChannel):
 
         Those of one code that follow each other are served together if possible.
         """
-        answer = self.calls.answer
         length = turn_length(self._crowd())
         turn_ends, busy, waited = trio.current_time() + length, 0.0, 0.0
         number, try_at, pause, look_at = 0, 0, 0, 4
@@ -389,8 +388,7 @@ class StreamChannel(CommandChannel):
             while number < count:
                 command = commands[number]
                 if command.flag & FLAG_RESPONSE:
-                    answer(command)
-                    number += 1
+                    number = self.calls.answer_from(commands, number)
                     continue
                 if self.closed:
                     return

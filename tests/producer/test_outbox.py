@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from rocketmq_sdk.client.hooks import SendContext, SendHook
 from rocketmq_sdk.errors import ClosedError, SendTimeout
 from rocketmq_sdk.model.message import Message
 from support.peers import SILENT, open_cluster
@@ -15,6 +16,7 @@ from support.producing import Running, message
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
+    from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.producer import Producer
 
 ODD: list[dict[str, Any]] = [
@@ -128,3 +130,76 @@ async def test_what_is_in_the_box_when_the_producer_is_given_up(
         for handle in handles:
             with pytest.raises(ClosedError):
                 await handle
+
+
+async def test_answers_that_come_together_are_as_those_that_come_alone(
+    autojump_clock: MockClock,
+) -> None:
+    script = [0, 10, 0, 11, 0, 2, 0, SILENT, 0, 0] * 3  # flush and slave missing, a refusal
+
+    async def outcomes(*, together: bool) -> list[tuple[str, int | None]]:
+        hook = Told()
+        async with (
+            open_cluster(brokers=1) as cluster,
+            Running(cluster, retry_times=0, send_timeout=2.0, send_hooks=[hook]) as producer,
+        ):
+            for _ in range(5):  # until the shape of answers is known
+                for handle in [producer.submit(message()) for _ in range(3)]:
+                    await handle
+            cluster.brokers[0].script = list(script)
+            hook.told.clear()
+            found = []
+            if together:
+                handles = [producer.submit(message()) for _ in script]
+                await producer.submit(message())
+                for handle in handles:
+                    await handle.settled()
+                found = [what(handle.result, handle.error) for handle in handles]
+            else:
+                for _ in script:
+                    try:
+                        found.append(what(await producer.send(message()), None))
+                    except Exception as error:  # noqa: BLE001
+                        found.append(what(None, error))
+            assert producer.in_flight == 0
+            assert len(hook.told) == len(script) + together
+        return found
+
+    assert await outcomes(together=True) == await outcomes(together=False)
+
+
+class Told(SendHook):
+    """Counts what it is told of."""
+
+    def __init__(self) -> None:
+        self.told: list[SendContext] = []
+
+    def after_send(self, context: SendContext) -> None:
+        self.told.append(context)
+
+
+def what(result: SendResult | None, error: Exception | None) -> tuple[str, int | None]:
+    if result is None:
+        return type(error).__name__, None
+    assert int(result.offset_message_id, 16) == result.queue_offset
+    return result.status.name, len(result.message_id)
+
+
+async def test_a_waiter_that_fails_ends_no_other_message(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise KeyError("waiter")
+
+    async with open_cluster(brokers=1) as cluster, Running(cluster) as producer:
+        for _ in range(5):
+            for handle in [producer.submit(message()) for _ in range(3)]:
+                await handle
+        handles = [producer.submit(message()) for _ in range(20)]
+        handles[7].call_when_done(fail)
+        for handle in handles:
+            if handle is not handles[7]:
+                assert (await handle).queue_offset >= 0
+        assert handles[7].done
+        assert producer.in_flight == 0
+        assert "waits for it has failed" in caplog.text
