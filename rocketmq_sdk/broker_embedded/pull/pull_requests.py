@@ -151,12 +151,15 @@ class PullProcessor:
                 self._store.min_offset(name, queue_id),
                 self._store.max_offset(name, queue_id),
             )
-        elif self._store.is_cold(name, queue_id, header.queue_offset):
-            return self._pull_cold(channel, request, header, topic, group, message_filter, first)
         else:
-            result = self._store.get(
+            found = self._store.get_nowait(
                 name, queue_id, header.queue_offset, header.max_msg_nums, MAX_BYTES, message_filter
             )
+            if found is None:
+                return self._pull_cold(
+                    channel, request, header, topic, group, message_filter, first
+                )
+            result = found
         return self._finish(channel, request, header, topic, group, message_filter, result, first)
 
     def _requested_filter(self, header: PullMessageRequestHeader) -> MessageFilter | None:

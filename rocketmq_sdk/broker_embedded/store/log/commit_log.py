@@ -27,7 +27,7 @@ from rocketmq_sdk.broker_embedded.store.log.record import (
 from rocketmq_sdk.errors import StoreError, StoreFullError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
@@ -377,6 +377,36 @@ class CommitLog:
             data += segments[index][:missing]
             missing = size - len(data)
         return None if missing else data
+
+    def stretches_hot(self, starts: Sequence[int], stops: Sequence[int]) -> bytes | None:
+        """Stretches of whole records in the order of the log, joined.
+
+        None unless each of them is kept in memory, in one piece.
+        """
+        begins, segments = self._hot
+        index = bisect_right(begins, starts[0]) - 1
+        if index < 0:
+            return None
+        begin, segment = begins[index], segments[index]
+        end = begin + len(segment)
+        parts: list[bytearray] = []
+        for start, stop in zip(starts, stops, strict=True):
+            while start >= end:
+                index += 1
+                if index == len(begins):
+                    return None
+                begin, segment = begins[index], segments[index]
+                end = begin + len(segment)
+            if start < begin or stop > end:
+                return None
+            parts.append(segment[start - begin : stop - begin])
+        return b"".join(parts)
+
+    def is_hot(self, position: int) -> bool:
+        """Whether the record at a position is kept in memory."""
+        starts, segments = self._hot
+        index = bisect_right(starts, position) - 1
+        return index >= 0 and position - starts[index] < len(segments[index])
 
     def read(self, position: int, size: int) -> bytes | bytearray | None:
         """Bytes of one file; None when they are not in the log (any more).

@@ -9,7 +9,10 @@ decoded, except by a filter that looks at properties.
 from __future__ import annotations
 
 import os
+from bisect import bisect_right
 from collections.abc import Callable
+from itertools import accumulate
+from operator import add
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.store.config import QUEUE_UNIT_SIZE, StoreConfig
@@ -43,6 +46,8 @@ _LOOK_MAX: Final = 524_288
 
 Nobody else is served meanwhile; it is some 10 ms at the worst.
 """
+_GAP: Final = 8192
+"""Bytes between two stretches that are read too: cheaper than to read twice."""
 _SMALL: Final = 4096
 """Records up to this size are read whole; of bigger ones only what is needed."""
 _Read = Callable[[int, int], bytes | bytearray | None]
@@ -125,15 +130,79 @@ class QueueReader:
             return GetResult(
                 GetStatus.OFFSET_FOUND_NULL, offset - offset % per_file + per_file, minimum, maximum
             )
-        return self._take(
-            queue,
-            offset,
-            units,
-            max_count,
-            min(max(max_bytes, _MIN_BYTES), _MAX_BYTES),
-            message_filter,
-            read,
-        )
+        max_bytes = min(max(max_bytes, _MIN_BYTES), _MAX_BYTES)
+        if message_filter is None:
+            found = self._take_recent(queue, offset, units, max_count, max_bytes, read)
+            if found is not None:
+                return found
+        return self._take(queue, offset, units, max_count, max_bytes, message_filter, read)
+
+    def _take_recent(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        units: bytes,
+        max_count: int,
+        max_bytes: int,
+        read: _Read,
+    ) -> GetResult | None:
+        """`_take` for the usual case, without a look at each message.
+
+        That is when all are wanted, recent, and one behind the other in the log. None
+        for any other case.
+        """
+        positions, sizes, _codes = zip(*UNIT.iter_unpack(units), strict=True)
+        first, log = positions[0], self._log
+        if log.position - first > self._memory_span or first < log.first_position:
+            return None
+        count = min(len(positions), max(1, min(max_count, self._memory_count)))
+        most = min(max_bytes, self._memory_bytes)
+        total = sum(sizes[:count])
+        if total > most:
+            count = max(1, bisect_right(list(accumulate(sizes[:count])), most))
+            total = sum(sizes[:count])
+        positions, sizes = positions[:count], sizes[:count]
+        ends = list(map(add, positions, sizes))
+        gaps = [at for at in range(1, count) if ends[at - 1] != positions[at]]
+        if any(ends[at - 1] > positions[at] for at in gaps):
+            return None  # a unit that stands for nothing, or one out of order
+        starts = [first, *[positions[at] for at in gaps]]
+        stops = [*[ends[at - 1] for at in gaps], ends[-1]]
+        body = self._stretches(starts, stops, total, read)
+        if body is None or len(body) != total:
+            return None
+        return self._result(queue, offset + count, [body], total, count, positions[-1], False)
+
+    def _stretches(
+        self, starts: list[int], stops: list[int], total: int, read: _Read
+    ) -> bytes | bytearray | None:
+        """Stretches of the log in their order, joined; None if one is not there."""
+        first, extent = starts[0], stops[-1] - starts[0]
+        if extent == total:
+            return read(first, total)
+        found = self._log.stretches_hot(starts, stops)
+        if found is not None:
+            return found
+        parts: list[bytes | bytearray]
+        file_size = self._log.file_size
+        if (
+            extent - total <= _GAP * (len(starts) - 1)
+            and first // file_size == (stops[-1] - 1) // file_size
+        ):
+            # What lies between is left out.
+            data = read(first, extent)
+            if data is None:
+                return None
+            parts = [
+                data[start - first : stop - first]
+                for start, stop in zip(starts, stops, strict=True)
+            ]
+        else:
+            parts = []
+            for start, stop in zip(starts, stops, strict=True):
+                if not self._fetch(read, start, stop, parts):
+                    return None
+        return b"".join(parts)
 
     def _take(
         self,

@@ -47,6 +47,10 @@ DEFAULT_MAX_BYTES = 134_217_728
 MAX_TIME = (1 << 63) - 1
 
 
+class _Cold(Exception):  # noqa: N818 - not an error
+    """Bytes would have to come from the disk, or are gone."""
+
+
 class ReadableStore:
     """Log, queues and index of one store, and all the ways to read them."""
 
@@ -103,6 +107,42 @@ class ReadableStore:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE)
         return self._reader.get(queue, offset, max_count, max_bytes, message_filter, self._log.read)
 
+    def get_nowait(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_count: int,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        message_filter: MessageFilter | None = None,
+    ) -> GetResult | None:
+        """`get`, but None where it would have to wait for the disk.
+
+        Await `get_cold` then, which also tells what is wrong.
+        """
+        if not self.files.blocking:
+            return self.get(topic, queue_id, offset, max_count, max_bytes, message_filter)
+        queue = self._table.find(topic, queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE)
+        if (
+            queue.min_offset <= offset < queue.max_offset
+            and self._records.unit_nowait(queue, offset) is None
+        ):
+            return None
+        try:
+            return self._reader.get(
+                queue, offset, max_count, max_bytes, message_filter, self._read_nowait
+            )
+        except (_Cold, StoreError):
+            return None
+
+    def _read_nowait(self, position: int, size: int) -> bytes | bytearray:
+        data = self._log.read_nowait(position, size)
+        if data is None:
+            raise _Cold
+        return data
+
     def is_cold(self, topic: str, queue_id: int, offset: int) -> bool:
         """Whether `get` would have to wait for the disk; await `get_cold` then."""
         if not self.files.blocking:
@@ -112,7 +152,7 @@ class ReadableStore:
             return False
         try:
             unit = self._records.unit_nowait(queue, offset)
-            if unit is not None and self._log.read_hot(unit[0], unit[1]) is not None:
+            if unit is not None and self._log.is_hot(unit[0]):
                 return False
             return unit is None or self._log.read_nowait(unit[0], unit[1]) is None
         except StoreError:
