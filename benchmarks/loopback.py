@@ -6,7 +6,7 @@ import trio
 
 from benchmarks.baselines import bare_echo
 from benchmarks.harness import Report, percentile
-from benchmarks.sending import batches, in_flight, many_tasks, one_at_a_time
+from benchmarks.sending import batches, batches_in_flight, in_flight, many_tasks, one_at_a_time
 from benchmarks.workers import broker_process
 from rocketmq_sdk import Admin, Producer
 
@@ -35,6 +35,11 @@ async def _measure(namesrv: str, report: Report, scale: float) -> None:
             "tcp send, batches of 100",
             "/s",
             await batches(producer, "loopback", int(300_000 * scale), 100),
+        )
+        report.add(
+            "tcp send, batches of 100, 4 in flight",
+            "/s",
+            await batches_in_flight(producer, "loopback", int(300_000 * scale), 100, 4),
         )
 
 

@@ -64,3 +64,18 @@ async def batches(producer: Producer, topic: str, count: int, size: int) -> floa
     for _ in range(count // size):
         await producer.send_batch([Message(topic, BODY) for _ in range(size)])
     return count // size * size / (time.perf_counter() - begin)
+
+
+async def batches_in_flight(
+    producer: Producer, topic: str, count: int, size: int, depth: int
+) -> float:
+    """Messages per second in batches of `size`, up to `depth` of them under way."""
+    begin = time.perf_counter()
+    handles: deque[SendHandle] = deque()
+    for _ in range(count // size):
+        handles.append(producer.submit_batch([Message(topic, BODY) for _ in range(size)]))
+        if len(handles) >= depth:
+            await handles.popleft()
+    for handle in handles:
+        await handle
+    return count // size * size / (time.perf_counter() - begin)

@@ -9,7 +9,13 @@ import trio
 
 from rocketmq_sdk.client.api.timers import handle_parts, recall_message
 from rocketmq_sdk.client.arguments import checked
-from rocketmq_sdk.errors import RocketMQError, SendTimeout, TooManyRequestsError, WrongTypeError
+from rocketmq_sdk.errors import (
+    ConfigurationError,
+    RocketMQError,
+    SendTimeout,
+    TooManyRequestsError,
+    WrongTypeError,
+)
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.engine import SendEngine, logger
 from rocketmq_sdk.producer.handle import Aim, SendHandle
@@ -261,13 +267,60 @@ class Producer(SendEngine):
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         _check_messages(messages)
         await self._hold_to_type(messages)
-        if (queue, selector, key) == (None, None, UNSET):
+        batch = self._join(messages, aimed=(queue, selector, key) != (None, None, UNSET))
+        return await self._send_batch(batch, seconds, queue=queue, selector=selector, key=key)
+
+    def submit_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: object = UNSET,
+        timeout: float | timedelta | None = None,
+    ) -> SendHandle:
+        """Send messages of one topic in one request without waiting.
+
+        The rules are those of `send_batch`, `message_id` and result too. The next batch
+        is made while the broker stores this one, so some at a time are faster than one
+        after the other. They may be stored in another order.
+
+        Await the handle for the result. Raises `TooManyRequestsError` when
+        `max_in_flight` requests or `max_in_flight_bytes` are under way,
+        `ConfigurationError` for messages that are not acceptable, `ClosedError`; all
+        else is told by the handle.
+        """
+        seconds = self._timeout if timeout is None else to_seconds(timeout)
+        self._check_batch_room(messages, 0)
+        if self._types is not None:
+            for message in messages:
+                self._types.check(self._topics[message.topic], message)
+        self._running_loop()
+        batch = self._join(messages, aimed=(queue, selector, key) != (None, None, UNSET))
+        handle = self._start_batch(batch, seconds, queue=queue, selector=selector, key=key)
+        if handle.done and isinstance(handle.error, TooManyRequestsError) and not handle.unknown:
+            handle.observed = True
+            raise handle.error
+        return handle
+
+    def _check_batch_room(self, messages: Sequence[Message], ahead: int) -> None:
+        """`_check_room` for messages in one request."""
+        _check_messages(messages)
+        if not messages:
+            raise ConfigurationError("the batch is empty")
+        size, under_way = sum([len(message.body) for message in messages]), self._under_way
+        if under_way.is_full(size) or under_way.count + ahead >= self.config.max_in_flight:
+            raise under_way.refusal()
+
+    def _join(self, messages: Sequence[Message], *, aimed: bool) -> Batch:
+        """One request for some messages, which observers see."""
+        if not aimed:
             check_one_sharding_key(messages)
         if self._hooks.observers:
             messages = [self._hooks.created(message) for message in messages]
         batch = make_batch(messages, self.config, self.client.ids)
         self._hooks.joined(batch.message_ids, *messages)
-        return await self._send_batch(batch, seconds, queue=queue, selector=selector, key=key)
+        return batch
 
     @checked
     async def send_encoded_batch(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rocketmq_sdk.model.results import SendResult
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import timedelta
 
     from rocketmq_sdk.errors import ClosedError
@@ -135,11 +136,8 @@ class SendHandle(Future[SendResult]):
 
     def begin(self, producer: InnerProducer, aimed: Aimed) -> None:
         """Hand the message over. Runs in trio."""
-        queue, selector, key, timeout = aimed
         try:
-            handle = producer.submit(
-                self.message, queue=queue, selector=selector, key=key, timeout=timeout
-            )
+            handle = self._hand_over(producer, aimed)
         except Exception as error:  # noqa: BLE001 - whoever asks is told
             self._complete(None, error)
             return
@@ -154,6 +152,14 @@ class SendHandle(Future[SendResult]):
         """The run has ended, and the message with it."""
         if not self.done():
             self._complete(None, error)
+
+    def _hand_over(
+        self, producer: InnerProducer, aimed: Aimed
+    ) -> InnerSendHandle | InnerAccumulatedHandle:
+        queue, selector, key, timeout = aimed
+        return producer.submit(
+            self.message, queue=queue, selector=selector, key=key, timeout=timeout
+        )
 
     def _finish(self) -> None:
         handle = self._handle
@@ -181,6 +187,24 @@ class _Waited:
 
     def wait(self) -> None:
         self._future.settled()
+
+
+class BatchHandle(SendHandle):
+    """Messages that were handed over with `Producer.submit_batch`.
+
+    A future like any other; `message` is the first of them.
+    """
+
+    def __init__(self, run: ThreadRun, messages: Sequence[Message]) -> None:
+        super().__init__(run, messages[0])
+        self.messages = messages
+        """The messages."""
+
+    def _hand_over(self, producer: InnerProducer, aimed: Aimed) -> InnerSendHandle:
+        queue, selector, key, timeout = aimed
+        return producer.submit_batch(
+            self.messages, queue=queue, selector=selector, key=key, timeout=timeout
+        )
 
 
 class AccumulatedHandle(SendHandle):
@@ -298,5 +322,19 @@ def submit(run: ThreadRun, inner: InnerProducer, message: Message, aimed: Aimed)
     run.check()
     inner._check_room(message, run.posted)
     handle = SendHandle(run, message)
+    run.post(handle.begin, inner, aimed)
+    return handle
+
+
+def submit_batch(
+    run: ThreadRun, inner: InnerProducer, messages: Sequence[Message], aimed: Aimed
+) -> SendHandle:
+    """Hand messages over in one request without waiting.
+
+    Raises `TooManyRequestsError`, `ConfigurationError` for an empty batch.
+    """
+    run.check()
+    inner._check_batch_room(messages, run.posted)
+    handle = BatchHandle(run, [*messages])
     run.post(handle.begin, inner, aimed)
     return handle

@@ -172,7 +172,14 @@ async def consumption(door: DoorUnderTest, connection: str) -> None:
 async def batches_and_wrong_answers(door: DoorUnderTest, connection: str) -> None:
     sizes: list[int] = []
     async with broker_of(door, connection) as at, door.Producer("shop", **at) as producer:
-        await producer.send_batch([Message("orders", b"%d" % n) for n in range(10)])
+        handles = [
+            producer.submit_batch([Message("orders", b"%d" % n) for n in range(5)]) for _ in "ab"
+        ]
+        results = [await door.result(handle) for handle in handles]
+        assert [handle.message_id for handle in handles] == [r.message_id for r in results]
+        await error_of(producer.send_batch([]), ConfigurationError)
+        with pytest.raises(ConfigurationError):
+            producer.submit_batch([])
         async with door.PushConsumer(
             "g",
             subscriptions=TOPICS,

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from rocketmq_sdk.errors import MessageIllegalError, SendTimeout, TooManyRequestsError
+from rocketmq_sdk.errors import (
+    ClosedError,
+    ConfigurationError,
+    MessageIllegalError,
+    SendTimeout,
+    TooManyRequestsError,
+    WrongTypeError,
+)
 from rocketmq_sdk.model.enums import SendStatus
+from rocketmq_sdk.protocol.batch_codec import decode_batch
 from support.peers import SILENT, open_cluster
 from support.producing import Running, message
 
@@ -131,3 +139,35 @@ async def test_the_limit_of_bytes_lets_one_message_through(autojump_clock: MockC
             producer.submit(message(b"x"))
         with trio.fail_after(10):
             await producer.send(message(b"x" * 20))
+
+
+async def test_batches_under_way_together(autojump_clock: MockClock) -> None:
+    async with (
+        open_cluster() as cluster,
+        Running(cluster, max_in_flight=3, retry_times=1) as producer,
+    ):
+        for broker in cluster.brokers:
+            broker.script = [14]
+        batches = [[message(b"%d %d" % (one, k)) for k in range(3)] for one in range(3)]
+        handles = [producer.submit_batch(batch) for batch in batches]
+        assert not any(handle.done for handle in handles)
+        assert producer.in_flight == 3
+        with pytest.raises(TooManyRequestsError):
+            producer.submit_batch(batches[0])
+        results = [await handle for handle in handles]
+        assert [result.message_id for result in results] == [one.message_id for one in handles]
+        sent = {
+            tuple(body for _flag, body, _properties in decode_batch(request.body))
+            for broker in cluster.brokers
+            for _moment, request, _header in broker.sends
+        }
+        assert sent == {tuple(one.body for one in batch) for batch in batches}
+        mixed = [message(sharding_key="a"), message(sharding_key="b")]
+        for wrong in ([], [message(delay_level=1)], mixed):
+            with pytest.raises(ConfigurationError):
+                producer.submit_batch(wrong)
+        with pytest.raises(WrongTypeError):
+            producer.submit_batch("ab")  # type: ignore[arg-type]
+        assert producer.in_flight == 0
+    with pytest.raises(ClosedError):
+        producer.submit_batch(batches[0])

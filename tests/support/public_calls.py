@@ -88,7 +88,11 @@ _SENDING = [
         for name in ("send", "submit", "send_oneway", "request")
         for aim in _AIMS
     ),
-    *(call("send_batch", messages=[MESSAGE], timeout=1.0, **aim) for aim in _AIMS),
+    *(
+        call(name, messages=[MESSAGE], timeout=1.0, **aim)
+        for name in ("send_batch", "submit_batch")
+        for aim in _AIMS
+    ),
     call("send_encoded_batch", topic=TOPIC, body=b"x", queue=QUEUE),
     call("recall", handle="handle", timeout=1.0),
     call("flush"),

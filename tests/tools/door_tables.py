@@ -377,6 +377,15 @@ AIO: Final = Door(
                     message, queue=queue, selector=selector, key=key, timeout=timeout
                 ),
             )""",
+        "Producer.submit_batch": """\
+            run = self._run or self._running()
+            run.check()
+            return handle_of(
+                run,
+                self._inner.submit_batch(
+                    messages, queue=queue, selector=selector, key=key, timeout=timeout
+                ),
+            )""",
         "TransactionProducer.send_in_transaction": """\
             # The local work runs in the task of the caller.
             async with self.transaction(
@@ -444,7 +453,8 @@ SYNC: Final = Door(
         ),
         "inner_of": "rocketmq_sdk.doors.face",
         **dict.fromkeys(
-            ("send", "submit", "SendHandle", "AccumulatedHandle"), "rocketmq_sdk.sync.futures"
+            ("send", "submit", "submit_batch", "SendHandle", "AccumulatedHandle"),
+            "rocketmq_sdk.sync.futures",
         ),
         **dict.fromkeys(
             (
@@ -468,6 +478,9 @@ SYNC: Final = Door(
         "Producer.submit": """\
             run = self._run or self._running()
             return submit(run, self._inner, message, (queue, selector, key, timeout))""",
+        "Producer.submit_batch": """\
+            run = self._run or self._running()
+            return submit_batch(run, self._inner, messages, (queue, selector, key, timeout))""",
         "TransactionProducer.send_in_transaction": """\
             # The local work runs in the thread of the caller.
             with self.transaction(

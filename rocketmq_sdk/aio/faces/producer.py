@@ -177,6 +177,35 @@ class Producer(Entered):
             timeout=timeout,
         )
 
+    def submit_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: object = UNSET,
+        timeout: float | timedelta | None = None,
+    ) -> SendHandle:
+        """Send messages of one topic in one request without waiting.
+
+        The rules are those of `send_batch`, `message_id` and result too. The next batch
+        is made while the broker stores this one, so some at a time are faster than one
+        after the other. They may be stored in another order.
+
+        Await the handle for the result. Raises `TooManyRequestsError` when
+        `max_in_flight` requests or `max_in_flight_bytes` are under way,
+        `ConfigurationError` for messages that are not acceptable, `ClosedError`; all
+        else is told by the handle.
+        """
+        run = self._run or self._running()
+        run.check()
+        return handle_of(
+            run,
+            self._inner.submit_batch(
+                messages, queue=queue, selector=selector, key=key, timeout=timeout
+            ),
+        )
+
     async def send_encoded_batch(
         self, topic: str, body: bytes, *, queue: MessageQueue | None = None
     ) -> SendResult:

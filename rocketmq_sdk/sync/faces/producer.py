@@ -13,7 +13,7 @@ from rocketmq_sdk.producer.producer import Producer as InnerProducer
 from rocketmq_sdk.producer.queue_selector import UNSET
 from rocketmq_sdk.sync.faces.client import Client
 from rocketmq_sdk.sync.faces.queries import MessageQueries
-from rocketmq_sdk.sync.futures import send, submit
+from rocketmq_sdk.sync.futures import send, submit, submit_batch
 from rocketmq_sdk.sync.life import Entered, inner_client
 
 if TYPE_CHECKING:
@@ -166,6 +166,29 @@ class Producer(Entered):
             key=key,
             timeout=timeout,
         )
+
+    def submit_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        selector: QueueSelector | None = None,
+        key: object = UNSET,
+        timeout: float | timedelta | None = None,
+    ) -> SendHandle:
+        """Send messages of one topic in one request without waiting.
+
+        The rules are those of `send_batch`, `message_id` and result too. The next batch
+        is made while the broker stores this one, so some at a time are faster than one
+        after the other. They may be stored in another order.
+
+        The handle is a `concurrent.futures.Future`: `result()` waits for the result.
+        Raises `TooManyRequestsError` when `max_in_flight` requests or
+        `max_in_flight_bytes` are under way, `ConfigurationError` for messages that are
+        not acceptable, `ClosedError`; all else is told by the handle.
+        """
+        run = self._run or self._running()
+        return submit_batch(run, self._inner, messages, (queue, selector, key, timeout))
 
     def send_encoded_batch(
         self, topic: str, body: bytes, *, queue: MessageQueue | None = None
