@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections.abc import Callable
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 from rocketmq_sdk.errors import LocalProtocolError, RemoteProtocolError
 from rocketmq_sdk.model.message import ReceivedMessage
@@ -66,6 +67,7 @@ _HEADS: Final = tuple(
 HEAD_V4: Final = _HEADS[0]
 _SHORT: Final = Struct(">h")
 _TOTAL_AND_MAGIC: Final = Struct(">iI")
+_MOST_READERS: Final = 256
 
 
 def head_size(sys_flag: int) -> int:
@@ -203,7 +205,7 @@ def decode_messages(
 def _decode_all(
     data: bytes, broker_name: str, special: int, kind: type[ReceivedMessage]
 ) -> list[ReceivedMessage]:
-    size, position, budget = len(data), 0, INFLATED_TOTAL_LIMIT
+    size, position, before, budget = len(data), 0, 0, INFLATED_TOTAL_LIMIT
     messages, topic, topic_raw, new = list[ReceivedMessage](), "", b"", object.__new__
     append, unpack_v4, unpack_short = messages.append, HEAD_V4.unpack_from, _SHORT.unpack_from
     try:
@@ -231,35 +233,104 @@ def _decode_all(
                 body_start, body_length = _read_wide_head(message, data, position, sys_flag)
             body_end = body_start + body_length
             if magic == MAGIC_V1:
-                topic_start = body_end + 1
-                topic_end = topic_start + data[body_end]
-                if data[body_end] > MAX_TOPIC_BYTES_V1:
-                    raise _broken(data, position)
+                topic_start = body_end + 1  # behind a length that is a signed byte
+                topic_end = topic_start + (data[body_end] ^ 0x80) - 0x80
             elif magic == MAGIC_V2:
                 topic_start = body_end + 2
                 topic_end = topic_start + unpack_short(data, body_end)[0]
             else:
                 raise _broken(data, position)
-            properties_start = topic_end + 2
-            end = properties_start + unpack_short(data, topic_end)[0]
-            if end != position + total or end > size or body_length < 0:
+            text_start, end = topic_end + 2, position + total
+            if text_start + unpack_short(data, topic_end)[0] != end or body_length < 0:
                 raise _broken(data, position)
-            if topic_end < topic_start or end < properties_start:
+            if not topic_start <= topic_end < text_start <= end <= size:
                 raise _broken(data, position)
             raw = data[topic_start:topic_end]
             if raw != topic_raw:
                 topic, topic_raw = raw.decode("utf-8", "replace"), raw
             message.topic, message.broker_name, message.sys_flag = topic, broker_name, sys_flag
             message.body, message.store_size = data[body_start:body_end], total
-            message._properties_raw, message._properties = data[properties_start:end], None
+            message._properties_raw, message._properties = data[text_start:end], None
             if sys_flag & special:
                 budget = _append_special(messages, message, sys_flag & special, budget, position)
             else:
                 append(message)
             position = end
+            if total == before and not sys_flag & special:
+                position = _append_alike(messages, raw, data, end, special | HOST_BITS)
+            before = total
     except (struct.error, IndexError):
         raise _broken(data, position) from None
     return messages
+
+
+_Reader = Callable[[bytes, int], tuple[Any, ...]]
+_readers: Final[dict[tuple[int, int, int], tuple[_Reader, int]]] = {}
+
+
+def _reader(body_length: int, topic_length: int, properties_length: int) -> tuple[_Reader, int]:
+    """What reads a whole V1 record with parts of these lengths, and its size."""
+    lengths = (body_length, topic_length, properties_length)
+    found = _readers.get(lengths)
+    if found is None:
+        if len(_readers) >= _MOST_READERS:
+            _readers.clear()
+        form = Struct(f"{HEAD_V4.format}{body_length}sB{topic_length}sh{properties_length}s")
+        found = _readers[lengths] = (form.unpack_from, form.size)
+    return found
+
+
+# Most topics have messages of the same size. Read in one go with their parts, they take
+# less than three quarters of the time.
+def _append_alike(
+    messages: list[ReceivedMessage], topic_raw: bytes, data: bytes, position: int, odd: int
+) -> int:
+    """Read the records at a position that have parts as long as the last message's.
+
+    They have its topic too, and none of the system flags `odd`. Returns where the first
+    other one begins, of which nothing is known.
+    """
+    model, new, append = messages[-1], object.__new__, messages.append
+    kind, topic, broker_name = type(model), model.topic, model.broker_name
+    lengths = len(model.body), len(topic_raw), len(model._properties_raw)
+    unpack, size = _reader(*lengths)
+    for _ in range((len(data) - position) // size):
+        message = new(kind)
+        (
+            total,
+            magic,
+            message.body_crc,
+            message.queue_id,
+            message.flag,
+            message.offset,
+            message.commit_log_offset,
+            sys_flag,
+            message.born_timestamp,
+            message.born_host,
+            message.store_timestamp,
+            message.store_host,
+            message.reconsume_times,
+            message.prepared_transaction_offset,
+            body_length,
+            message.body,
+            topic_length,
+            raw,
+            properties_length,
+            message._properties_raw,
+        ) = unpack(data, position)
+        if (
+            total != size
+            or magic != MAGIC_V1
+            or sys_flag & odd
+            or (body_length, topic_length, properties_length) != lengths
+            or raw != topic_raw
+        ):
+            break
+        message.topic, message.broker_name, message.sys_flag = topic, broker_name, sys_flag
+        message.store_size, message._properties = total, None
+        append(message)
+        position += size
+    return position
 
 
 def decode_message(

@@ -7,13 +7,15 @@ from __future__ import annotations
 import gzip
 import json
 import struct
-from typing import TYPE_CHECKING, Any
+import zlib
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_sdk.errors import CodecMissingError, LocalProtocolError, RemoteProtocolError
+from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import encode_properties
 from rocketmq_sdk.model.route import pack_host, unpack_host
 from rocketmq_sdk.protocol import message_codec
@@ -22,6 +24,9 @@ from rocketmq_sdk.protocol.compression import CompressionType, compress
 from rocketmq_sdk.protocol.message_codec import (
     MAGIC_BLANK,
     MAGIC_V2,
+    POSITION_MAGIC,
+    POSITION_QUEUE_OFFSET,
+    POSITION_TOTAL_SIZE,
     body_crc,
     decode_message,
     decode_messages,
@@ -31,9 +36,6 @@ from rocketmq_sdk.protocol.message_codec import (
 )
 from support.paths import CODEC_VECTORS
 from support.records import encode_entry
-
-if TYPE_CHECKING:
-    from rocketmq_sdk.model.message import ReceivedMessage
 
 ENTRIES: list[dict[str, Any]] = json.loads(
     gzip.decompress((CODEC_VECTORS / "message_records.json.gz").read_bytes())
@@ -318,6 +320,54 @@ FIELDS = st.fixed_dictionaries(
         "prepared_offset": LONG,
     }
 )
+
+
+ALIKE = st.sampled_from(
+    [
+        record(),
+        record(sys_flag=4),
+        record(topic=b"other-topic"),
+        record(topic=b"U"),
+        record(body=b"bod", properties=b"P"),
+        record(body=b""),
+        record(born_host=bytes(20)),
+        record(topic=b"x" * 200),
+        record(body=zlib.compress(b"text"), sys_flag=1),
+        record(body=b"as long as it ", sys_flag=4),
+        record(body=encode_batch([(1, b"x", b""), (0, b"y", b"A\x01b\x02")]), sys_flag=192),
+    ]
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.tuples(ALIKE, st.integers(1, 4)), max_size=6), st.data())
+def test_runs_of_alike_records_are_read_as_each_alone(
+    runs: list[tuple[bytes, int]], data: st.DataObject
+) -> None:
+    records = []
+    for number, (one, times) in enumerate(runs):
+        for time in range(times):
+            changed = bytearray(one)  # each has its offset
+            changed[POSITION_QUEUE_OFFSET : POSITION_QUEUE_OFFSET + 8] = struct.pack(
+                ">q", 10 * number + time
+            )
+            records.append(bytes(changed))
+    whole = b"".join(records)
+    together = decode_messages(whole, broker_name="b")
+    alone = [found for one in records for found in decode_messages(one, broker_name="b")]
+    assert [values(message) for message in together] == [values(message) for message in alone]
+    if records:
+        broken = data.draw(st.integers(0, len(records) - 1))
+        at = sum(map(len, records[:broken]))
+        for place in (POSITION_MAGIC, POSITION_TOTAL_SIZE + 3):
+            damaged = bytearray(whole)
+            damaged[at + place] ^= 1
+            with pytest.raises(RemoteProtocolError, match=f"record at {at} "):
+                decode_messages(damaged)
+
+
+def values(message: ReceivedMessage) -> list[object]:
+    return [getattr(message, name) for name in ReceivedMessage.__slots__]
 
 
 @settings(deadline=None, max_examples=60)
