@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SUSPENSION: Final = 1.0
 """The least seconds that count as a suspension of the machine."""
+LOOK: float = 0.1
+"""Seconds between two looks whether it was suspended."""
 
 
 class Clock(Protocol):
@@ -116,13 +118,13 @@ class TrioClock:
         self._look_at = float("-inf")
 
     def now_ms(self) -> int:
-        """Epoch milliseconds, right again within a second after a suspension."""
+        """Epoch milliseconds, right again within `LOOK` after a suspension."""
         try:
             now = trio.current_time()
         except RuntimeError:
             return int(time.time() * 1000)
         if now >= self._look_at:
-            self._look_at = now + 1.0
+            self._look_at = now + LOOK
             slept = suspended()
             if self._epoch is None:
                 self._epoch, self._slept = _epoch_of_run(now), slept

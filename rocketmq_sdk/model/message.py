@@ -78,7 +78,7 @@ def _rare_of(
         )
     if sharding_key:
         check_separators("the sharding key", sharding_key)
-    if delay_level is not None and whole("delay_level", delay_level) < 0:
+    if delay_level is not None and not 0 <= whole("delay_level", delay_level) <= _MAX_FLAG:
         raise ConfigurationError(
             f"delay_level is {delay_level}; levels begin with 1, and 0 means no delay"
         )

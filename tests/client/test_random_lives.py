@@ -63,7 +63,12 @@ class Lives(RuleBasedStateMachine):
             self.join(kind, number % 2 == 0)
 
     @rule(
-        how=st.sampled_from(["send", "send", "keyed", "submit", "batch", "bad selector"]),
+        how=st.sampled_from(
+            [
+                *("send", "send", "keyed", "submit", "batch", "bad selector"),
+                *("commit", "rollback", "unknown", "raise"),
+            ]
+        ),
         count=st.integers(1, 8),
         failures=st.sampled_from([0, 0, 1, 2]),
     )

@@ -111,6 +111,7 @@ def test_bodies_are_copied_bytes() -> None:
         ({"sharding_key": "\x02"}, "the sharding key"),
         ({"delay_level": 1, "deliver_at": 1_900_000_000_000}, "exclude each other"),
         ({"delay_level": -1}, "delay_level is -1"),
+        ({"delay_level": 2**31}, "delay_level is 2147483648"),
         ({"flag": 2**31}, "does not fit 32 bits"),
         ({"flag": -(2**31) - 1}, "does not fit 32 bits"),
         ({"deliver_at": datetime(2030, 1, 1)}, "has no time zone"),

@@ -1,8 +1,9 @@
 """A producer and groups of push, lite pull and simple consumers at two brokers, against
 a model of what their callers may see.
 
-The rules: each message ends once, in time, and as it was told; nothing that is stored
-is lost for any group; no committed offset passes a message that nobody has finished,
+The rules: each message ends once, in time, and as it was told; a transaction's message
+appears if its local work was done, and never otherwise; nothing that is stored is lost
+for any group; no committed offset passes a message that nobody has finished,
 and none goes back, but where the last one to take the queue began, who undoes what the
 one before it committed meanwhile; a former owner takes nothing back; what is
 acknowledged does not come again; in the end nothing is in flight.
@@ -30,11 +31,11 @@ from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
 from rocketmq_sdk.errors import RocketMQError, TooManyRequestsError
-from rocketmq_sdk.model.enums import ConsumeFrom
+from rocketmq_sdk.model.enums import ConsumeFrom, TransactionState
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.results import SendResult
-from rocketmq_sdk.producer.producer import Producer
+from rocketmq_sdk.producer.transaction import TransactionProducer
 from rocketmq_sdk.testing.simulation.seeded import seeded
 from support.failing_hooks import HookError, Hooks
 from support.two_brokers import TwoBrokers, open_two_brokers
@@ -56,6 +57,9 @@ LONG_WORK: Final = 6.0
 INVISIBLE: Final = 15.0
 TIMEOUT: Final = 3.0
 LATE: Final = 0.5
+WORK_OF_TRANSACTIONS: Final = 0.2
+CHECKED: Final = 1200.0
+"""Seconds in which brokers must have asked about all transactions that are open."""
 SETTLED: Final = 1800.0
 """Seconds that the last members have for everything that is left."""
 FOLLOWED: Final = 60.0
@@ -83,6 +87,9 @@ class Seen:
     def __init__(self) -> None:
         self.problems: list[str] = []
         self.sends: list[Sent] = []
+        self.local_work: dict[str, bool] = {}
+        """Of each transaction that has a half message, whether its local work is done.
+        """
         self.failures_left: Counter[str] = Counter()
         self.finished: defaultdict[str, set[tuple[str, int, int]]] = defaultdict(set)
         """Of each group, broker, queue and offset of what a caller has finished."""
@@ -103,6 +110,10 @@ class Seen:
                     (message.broker_name or "", message.queue_id, message.offset)
                 )
             self.done[group].add(message.body.decode())
+
+
+class _LostAnswerError(Exception):
+    """The local work is done, and nobody has told."""
 
 
 def _no_queue(*_arguments: Any) -> Any:
@@ -254,7 +265,7 @@ class World:
         self.hooks = Hooks()
         self.members: list[Member] = []
         self._all: list[Member] = []
-        self.producer: Producer
+        self.producer: TransactionProducer
         self._producer_settings = producer
         self._producing: Switch
         self._sending: set[trio.CancelScope] = set()
@@ -276,8 +287,9 @@ class World:
         self._producing, _host = self.cluster.way()
         async with (
             Client(self._producing) as client,
-            Producer(
+            TransactionProducer(
                 "producers",
+                self._checker,
                 client=client,
                 send_hooks=[self.hooks],
                 forbidden_hooks=[self.hooks],
@@ -387,6 +399,8 @@ class World:
                 self._start(sent, act)
             elif how == "batch":
                 self._start(sent, partial(producer.send_batch, messages))
+            elif how in ("commit", "rollback", "unknown", "raise"):
+                self._start(sent, partial(self._transact, how, messages[0]), limit=2 * TIMEOUT + 1)
             elif how == "keyed":
                 self._start(sent, partial(producer.send, messages[0], key="k"))
             elif how == "bad selector":
@@ -394,25 +408,57 @@ class World:
             else:
                 self._start(sent, partial(producer.send, messages[0]))
 
-    def _start(self, sent: Sent, act: Callable[[], Awaitable[SendResult]]) -> None:
-        self._pending += 1
-        self.nursery.start_soon(self._follow, sent, act)
+    async def _transact(self, how: str, message: Message) -> SendResult | None:
+        body = message.body.decode()
+        with suppress(_LostAnswerError):
+            async with self.producer.transaction(message) as transaction:
+                self.seen.local_work[body] = False
+                await trio.sleep(WORK_OF_TRANSACTIONS)
+                if how == "rollback":
+                    transaction.rollback()
+                    return None
+                self.seen.local_work[body] = True
+                if how == "unknown":
+                    transaction.unknown()
+                if how == "raise":
+                    raise _LostAnswerError
+            return transaction.half
+        return None
 
-    async def _follow(self, sent: Sent, act: Callable[[], Awaitable[SendResult]]) -> None:
+    async def _checker(self, message: ReceivedMessage) -> TransactionState:
+        if self.hooks.failing:
+            raise HookError("a checker that fails")
+        done = self.seen.local_work.get(message.body.decode())
+        return TransactionState.COMMIT if done else TransactionState.ROLLBACK
+
+    def _start(
+        self,
+        sent: Sent,
+        act: Callable[[], Awaitable[SendResult | None]],
+        *,
+        limit: float = TIMEOUT,
+    ) -> None:
+        self._pending += 1
+        self.nursery.start_soon(self._follow, sent, act, limit)
+
+    async def _follow(
+        self, sent: Sent, act: Callable[[], Awaitable[SendResult | None]], limit: float
+    ) -> None:
         began, blocked = trio.current_time(), self._blocked
         with trio.CancelScope() as scope:
             self._sending.add(scope)
             try:
                 sent.result = await act()
             except RocketMQError as error:
-                sent.excluded = not error.outcome_unknown
+                in_block = sent.bodies[0] in self.seen.local_work
+                sent.excluded = not error.outcome_unknown and not in_block
             except (HookError, KeyError):
                 sent.excluded = True
         self._sending.discard(scope)
         self._pending -= 1
         sent.ends += 1
         took = trio.current_time() - began - (self._blocked - blocked)
-        self.seen.check(took <= TIMEOUT + LATE, f"{sent.bodies} took {took:.2f} s")
+        self.seen.check(took <= limit + LATE, f"{sent.bodies} took {took:.2f} s")
 
     async def cancel_sends(self) -> None:
         for scope in list(self._sending)[::2]:
@@ -524,6 +570,7 @@ class World:
                 await trio.sleep(0.5)
         while self.members:
             await self.leave(0)
+        await self._check_transactions()
         stored = self._stored()
         self._check_sends(stored)
         for kind in KINDS:
@@ -543,6 +590,22 @@ class World:
         while self.members:
             await self.leave(0)
         self._check_ends(stored)
+
+    async def _check_transactions(self) -> None:
+        """The brokers have asked about all that nobody has told them."""
+        work = self.seen.local_work
+        with trio.move_on_after(CHECKED):
+            while any(done and not self._stored()[body] for body, done in work.items()):
+                await trio.sleep(5)
+        if work:
+            await trio.sleep(300)  # what must not appear would appear by now
+        stored = self._stored()
+        for body, done in work.items():
+            self.seen.check(
+                (stored[body] > 0) == done,
+                f"the local work of {body} is {'' if done else 'not '}done, and it was stored "
+                f"{stored[body]} times",
+            )
 
     def _stored(self) -> Counter[str]:
         return Counter(
@@ -620,6 +683,7 @@ def run_life(
     clock = MockClock(autojump_threshold=0)
 
     async def main(patches: pytest.MonkeyPatch) -> list[str]:
+        patches.setattr(clock_module, "LOOK", 0.0)  # brokers see at once that it has slept
         async with open_two_brokers(TOPIC, QUEUES) as cluster, trio.open_nursery() as nursery:
             world = World(cluster, nursery, clock, ordered=ordered, producer=producer)
             for module in (clock_module, rebalance):

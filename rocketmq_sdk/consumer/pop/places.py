@@ -23,7 +23,7 @@ from rocketmq_sdk.consumer.hooks import filtered
 from rocketmq_sdk.consumer.outcome import DEAD_LETTER
 from rocketmq_sdk.consumer.pop.acknowledgements import Acknowledgements
 from rocketmq_sdk.consumer.pop.popped_queue import PoppedQueue
-from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt
+from rocketmq_sdk.consumer.pop.receipt import Invisibility, PoppedMessage, Receipt
 from rocketmq_sdk.consumer.pull.puller import QueueService
 from rocketmq_sdk.consumer.retry_delays import LEVELS, delay_ms
 from rocketmq_sdk.consumer.retry_states import State, failure
@@ -256,11 +256,11 @@ class PopPlaces:
         header = self._request(queue, subscription)
         tags = subscription.tags_set if subscription.is_tag_type else frozenset[str]()
         timeout = config.pull_suspend + POLL_MARGIN
-        began = trio.current_time()
+        began, invisibility = trio.current_time(), Invisibility()
         result = await pop_message(
             self._client, queue.broker_name, header, timeout, tags=tags, kind=PoppedMessage
         )
-        expires_at = trio.current_time() + result.invisible_time / 1000
+        expires_at = invisibility.ends(result.invisible_time / 1000)
         # The expression may have changed while the broker held the pop.
         current = self.subscriptions.get(queue.topic, subscription)
         wanted = (

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
 
+from rocketmq_sdk import clock
 from rocketmq_sdk.consumer.retry_states import SIMPLE, Event, State, next_state
 from rocketmq_sdk.errors import ReceiptHandleError, WrongTypeError
 from rocketmq_sdk.model.message import MadeMessage, ReceivedMessage
@@ -33,23 +34,30 @@ _NO_GROUP: Final = ""
 class Receipt:
     """One delivery of one message to a consumer of `group`.
 
-    `handle` identifies it at brokers. `expires_at` is when its invisible duration is
-    over at the latest, in seconds of trio's clock. `replaced_by` is the receipt that
-    has replaced it. `busy` is set while a request about it is under way: the event of
+    `handle` identifies it at brokers. `replaced_by` is the receipt that has replaced
+    it. `busy` is set while a request about it is under way: the event of
     that request's end. An acknowledgement and a change at the same time must not
     overtake each other, or the change would bring back an acknowledged message.
     """
 
-    __slots__ = ("busy", "expires_at", "group", "handle", "replaced_by", "state", "topic")
+    __slots__ = ("_until", "busy", "group", "handle", "replaced_by", "state", "topic")
 
     def __init__(self, topic: str, handle: ReceiptHandle, expires_at: float, group: str) -> None:
         self.topic = topic
         self.group = group
         self.handle = handle
-        self.expires_at = expires_at
+        self._until = expires_at + clock.suspended()  # trio's clock stands still in a suspension
         self.state = State.INFLIGHT
         self.replaced_by: Receipt | None = None
         self.busy: trio.Event | None = None
+
+    @property
+    def expires_at(self) -> float:
+        """When its invisible duration is over at the latest, by trio's clock.
+
+        Earlier by as long as the machine was suspended meanwhile.
+        """
+        return self._until - clock.suspended()
 
     @property
     def newest(self) -> Receipt:
@@ -65,7 +73,7 @@ class Receipt:
         return (
             self.state is State.INFLIGHT
             and self.replaced_by is None
-            and (self.expires_at == math.inf or trio.current_time() < self.expires_at)
+            and (self._until == math.inf or clock.elapsed() < self._until)
         )
 
     def problem(self, now: float, group: str) -> str | None:
@@ -117,6 +125,23 @@ class Receipt:
             f"Receipt(topic={self.topic!r}, group={self.group!r}, handle='{self.handle}', "
             f"state={self.state.value}{replaced})"
         )
+
+
+class Invisibility:
+    """When an invisible duration is over that the answer to a request begins.
+
+    Make it before the request: the broker may have served it before the machine was
+    suspended, and the answer be read after that.
+    """
+
+    __slots__ = ("_slept",)
+
+    def __init__(self) -> None:
+        self._slept = clock.suspended()
+
+    def ends(self, seconds: float) -> float:
+        """By trio's clock, for a duration that an answer has just told."""
+        return trio.current_time() + seconds - (clock.suspended() - self._slept)
 
 
 class PoppedMessage(ReceivedMessage):

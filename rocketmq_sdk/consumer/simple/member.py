@@ -20,7 +20,7 @@ from rocketmq_sdk.client.troubles import one_line, route_reason
 from rocketmq_sdk.consumer.group.membership import Membership
 from rocketmq_sdk.consumer.health import ConsumerHealth
 from rocketmq_sdk.consumer.outcome import DEAD_LETTER
-from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt, receipt_of
+from rocketmq_sdk.consumer.pop.receipt import Invisibility, PoppedMessage, Receipt, receipt_of
 from rocketmq_sdk.consumer.retry_delays import delay_ms
 from rocketmq_sdk.consumer.retry_states import State, received
 from rocketmq_sdk.consumer.send_back import SEND_BACK_TIMEOUT
@@ -445,11 +445,12 @@ class SimpleMember(Membership):
         receipt = await self._free(target)
         receipt.check(self._group)
         receipt.busy = busy = trio.Event()
+        invisibility = Invisibility()
         try:
             handle = await change_invisible_time(
                 self._client, receipt.topic, self._group, receipt.handle, round(seconds * 1000)
             )
-            new = receipt.replace(handle, trio.current_time() + seconds)
+            new = receipt.replace(handle, invisibility.ends(seconds))
             if self._deliveries is not None:
                 self._deliveries.replaced(receipt, new)
             return new

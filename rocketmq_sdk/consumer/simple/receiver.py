@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 import trio
 
 from rocketmq_sdk.client.api.pop import notification, pop_message
-from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt
+from rocketmq_sdk.consumer.pop.receipt import Invisibility, PoppedMessage, Receipt
 from rocketmq_sdk.consumer.simple.hung_places import HungPlaces
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.log_fields import about
@@ -265,7 +265,7 @@ class Receiver:
             attempt_id=self._take_attempt(place),
         )
         tags = subscription.tags_set if subscription.is_tag_type else frozenset[str]()
-        found = False
+        found, invisibility = False, Invisibility()
         try:
             result = await pop_message(
                 self._client,
@@ -284,13 +284,13 @@ class Receiver:
         finally:
             if header.attempt_id is not None and not found:
                 self._attempts.setdefault(place, []).append(header.attempt_id)
-        self.last_pop = now = trio.current_time()
+        self.last_pop = trio.current_time()
         self.rests[place] = result.rest_count
         if self.complaints:
             self.complaints.pop(place, None)
         if not found:
             return Popped([])
-        expires_at = now + result.invisible_time / 1000
+        expires_at = invisibility.ends(result.invisible_time / 1000)
         topic, group = place.topic, self._group
         messages = cast("list[PoppedMessage]", result.messages)
         for message, handle in zip(messages, result.handles, strict=True):

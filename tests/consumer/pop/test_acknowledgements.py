@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from rocketmq_sdk.clock import elapsed
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.consumer.pop.acknowledgements import Acknowledgements
 from rocketmq_sdk.consumer.pop.receipt import Receipt
@@ -117,7 +118,7 @@ async def test_what_a_broker_could_not_take_is_acknowledged_when_it_is_back(
     # Nothing else of a client is used.
     acks = Acknowledgements(brokers, "billing")  # type: ignore[arg-type]
     early, late = receipt("a", 0), receipt("a", 1)
-    early.expires_at = trio.current_time() + 5
+    early._until = elapsed() + 5
     async with trio.open_nursery() as nursery:
         nursery.start_soon(acks.run)
         acks.extend([early, late])
