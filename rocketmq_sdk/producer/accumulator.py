@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from rocketmq_sdk.errors import ClosedError
+from rocketmq_sdk.errors import ClosedError, SendTimeout
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.config import AutoBatch
 from rocketmq_sdk.producer.handle import SendHandle
@@ -176,6 +176,24 @@ class AccumulatedHandle:
         except trio.Cancelled:
             self.abandon()
             raise
+
+    async def wait_until(self, deadline: float) -> SendResult:
+        """As `wait_or_abandon`, at most until a moment of trio's clock.
+
+        Raises `SendTimeout` then.
+        """
+        with trio.move_on_at(deadline):
+            return await self.wait_or_abandon()
+        handle = self._batch.handle
+        taken_back = self._index in self._batch.withdrawn
+        if handle.done and not taken_back:
+            return self.outcome()
+        unknown = not taken_back and (handle.unknown or handle.call is not None)
+        raise SendTimeout(
+            f"the message {self.message_id} to topic {self.message.topic!r} used up its time; "
+            f"{'it may be stored all the same' if unknown else 'it is not stored'}",
+            outcome_unknown=unknown,
+        )
 
     def call_when_done(self, callback: Callable[[], None]) -> None:
         """As `SendHandle.call_when_done`."""

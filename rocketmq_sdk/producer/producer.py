@@ -17,6 +17,7 @@ from rocketmq_sdk.errors import (
     WrongTypeError,
 )
 from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.producer.accumulator import AccumulatedHandle
 from rocketmq_sdk.producer.engine import SendEngine, logger
 from rocketmq_sdk.producer.handle import Aim, SendHandle
 from rocketmq_sdk.producer.health import ProducerHealth, health_of
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import SendResult
-    from rocketmq_sdk.producer.accumulator import AccumulatedHandle
     from rocketmq_sdk.producer.queue_selector import QueueSelector
     from rocketmq_sdk.protocol.command import Command
 
@@ -99,8 +99,11 @@ class Producer(SendEngine):
         if self._types is not None:
             await self._hold_to_type((message,))
         if self._under_way.is_full(size):
+            deadline = trio.current_time() + seconds
             with await self._under_way.wait_for_room(size, seconds, self._running_loop) as room:
                 handle = await self._enter(message, queue, selector, key, timeout, room.seconds)
+            if isinstance(handle, AccumulatedHandle):  # its batch has a time of its own
+                return await handle.wait_until(deadline)
         elif self._accumulator is None and size < COMPRESS_IN_THREAD:
             handle = self._start(message, queue, selector, key, seconds)
         else:

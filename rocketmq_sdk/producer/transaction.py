@@ -258,6 +258,7 @@ class TransactionProducer(Producer):
         self._checker = checker
         self._check_workers = check_workers
         self._max_checks = max_checks_waiting
+        self._open: set[str] = set()  # the message ids of blocks that run
         self._checks: deque[_Check] = deque()
         self._checks_room = trio.lowlevel.ParkingLot()
         self._check_topics = (topics,) if isinstance(topics, str) else tuple(topics)
@@ -280,7 +281,8 @@ class TransactionProducer(Producer):
 
         An exception of the block goes on, and the broker is told nothing, so that it
         asks the checker, as after `transaction.unknown()`: the local work may have
-        succeeded although its answer was lost. The same holds for a cancellation. Only
+        succeeded although its answer was lost. The same holds for a cancellation.
+        While the block runs, this producer answers no question about it. Only
         `transaction.rollback()` before the exception, and exceptions of the classes in
         `rollback_on`, or groups of nothing else, drop the message at once. (So does
         Java's client, which takes an exception of the local work for UNKNOWN.)
@@ -302,6 +304,7 @@ class TransactionProducer(Producer):
         _check_rollback_on(rollback_on)
         half = await self._send_half(message, immunity, seconds)
         transaction = Transaction(message, half)
+        self._open.add(half.message_id)
         try:
             yield transaction
         except BaseException as error:
@@ -311,6 +314,8 @@ class TransactionProducer(Producer):
             async with bounded_cleanup(ROLLBACK_TIMEOUT):
                 await self._end_quietly(transaction, seconds)
             raise
+        finally:
+            self._open.discard(half.message_id)
         if transaction.state is TransactionState.COMMIT:
             await self._tell(transaction, seconds)
         else:
@@ -526,6 +531,8 @@ class TransactionProducer(Producer):
                 extra=about(group=self._group),
             )
             return
+        if message.message_id in self._open:
+            return  # its local work is being done: the broker asks again
         state = await self._ask_checker(message)
         if state is None:
             return

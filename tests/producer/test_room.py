@@ -34,6 +34,29 @@ def slow(broker: ScriptedBroker, seconds: float) -> Any:
     return step
 
 
+@pytest.mark.parametrize("auto_batch", [False, True])
+async def test_to_wait_for_room_counts_as_time_of_the_message(
+    autojump_clock: MockClock, auto_batch: bool
+) -> None:
+    async with (
+        open_cluster(brokers=1) as cluster,
+        Running(cluster, max_in_flight=1, auto_batch=auto_batch) as producer,
+    ):
+        await producer.publish_queues("t")
+        cluster.brokers[0].script = [SILENT] * 9
+        first = producer.submit(message())
+        await trio.sleep(2)
+        began = trio.current_time()
+        with pytest.raises(SendTimeout) as caught:
+            await producer.send(message())  # it has room after one second, and is not answered
+        assert first.done
+        assert trio.current_time() - began == pytest.approx(3, abs=0.2)
+        assert caught.value.outcome_unknown
+        with trio.fail_after(10):
+            while producer.in_flight:
+                await trio.sleep(0.1)
+
+
 async def test_a_woken_sender_that_fails_leaves_its_room_to_the_next(
     autojump_clock: MockClock,
 ) -> None:

@@ -192,6 +192,32 @@ async def test_a_cancelled_block_is_left_to_the_checker(autojump_clock: MockCloc
             assert bodies_in(broker, "orders") == []
 
 
+async def test_nobody_is_asked_about_a_block_that_runs(autojump_clock: MockClock) -> None:
+    rows: set[str] = set()
+    asked: list[bytes] = []
+
+    async def checker(message: ReceivedMessage) -> TransactionState:
+        asked.append(message.body)
+        return TransactionState.COMMIT if message.keys[0] in rows else TransactionState.ROLLBACK
+
+    with trio.fail_after(3600):
+        async with (
+            EmbeddedBroker() as broker,
+            TransactionProducer("PG", checker, namesrv=broker) as producer,
+        ):
+            broker.core.topics.put(TopicConfig("orders", 1, 1))
+            for key, unknown in (("1", False), ("2", True)):
+                message = Message("orders", key.encode(), keys=[key])
+                async with producer.transaction(message, timeout=30) as transaction:
+                    await trio.sleep(100)  # the broker asks meanwhile
+                    rows.add(key)
+                    if unknown:
+                        transaction.unknown()
+            await trio.sleep(100)
+            assert sorted(bodies_in(broker, "orders")) == [b"1", b"2"]
+    assert asked == [b"2"]
+
+
 async def test_a_checker_that_does_not_know_is_asked_again(autojump_clock: MockClock) -> None:
     checker = Checker(
         TransactionState.UNKNOWN, ValueError("the database is away"), TransactionState.COMMIT

@@ -90,7 +90,8 @@ class TransactionProducer(Producer):
 
         An exception of the block goes on, and the broker is told nothing, so that it
         asks the checker, as after `transaction.unknown()`: the local work may have
-        succeeded although its answer was lost. The same holds for a cancellation. Only
+        succeeded although its answer was lost. The same holds for a cancellation.
+        While the block runs, this producer answers no question about it. Only
         `transaction.rollback()` before the exception, and exceptions of the classes in
         `rollback_on`, or groups of nothing else, drop the message at once. (So does
         Java's client, which takes an exception of the local work for UNKNOWN.)
