@@ -12,6 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, NamedTuple
 
 from support.paths import PACKAGE, ROOT
+from support.source import FILES, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,7 +167,7 @@ class Import(NamedTuple):
 def modules() -> dict[str, Path]:
     """All modules of the package by dotted name."""
     found = {}
-    for path in sorted(PACKAGE.rglob("*.py")):
+    for path in FILES:
         parts = ("rocketmq_sdk", *path.relative_to(PACKAGE).with_suffix("").parts)
         found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
     return found
@@ -178,19 +179,13 @@ LAYER_OF = {part: layer for layer, (parts, _) in LAYERS.items() for part in part
 
 
 @cache
-def tree_of(name: str) -> ast.Module:
-    """The syntax tree of a module."""
-    return ast.parse(MODULES[name].read_text())
-
-
-@cache
 def imports_of(name: str) -> list[Import]:
     """Everything that a module imports, also for typing and inside functions."""
     found: list[Import] = []
-    for node in ast.walk(tree_of(name)):
+    for node in source_of(MODULES[name]).imports:
         if isinstance(node, ast.Import):
             found += [Import(alias.name, node.lineno, relative=False) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             module = node.module or ""
             for alias in node.names:
                 deeper = f"{module}.{alias.name}"
@@ -305,12 +300,15 @@ def test_no_circles() -> None:
 def test_no_clock_is_read_outside_of_clock() -> None:
     def offenders() -> Iterator[str]:
         for name in BELOW:
-            for node in ast.walk(tree_of(name)) if name not in READS_CLOCKS else ():
-                if isinstance(node, ast.Attribute):
-                    text = ast.unparse(node)
-                    if any(text == clock or text.endswith(f".{clock}") for clock in CLOCKS):
-                        yield f"{place(name, node.lineno)} reads {text}"
-                elif isinstance(node, ast.ImportFrom) and node.module == "time":
+            if name in READS_CLOCKS:
+                continue
+            found = source_of(MODULES[name])
+            for node in found.attributes:
+                text = ast.unparse(node)
+                if any(text == clock or text.endswith(f".{clock}") for clock in CLOCKS):
+                    yield f"{place(name, node.lineno)} reads {text}"
+            for node in found.imports:
+                if isinstance(node, ast.ImportFrom) and node.module == "time":
                     yield f"{place(name, node.lineno)} imports from time"
 
     none(offenders())

@@ -15,7 +15,8 @@ from rocketmq_sdk.log_fields import FIELDS, about
 from rocketmq_sdk.log_format import JournalFormatter, JsonFormatter
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.command import Command
-from support.paths import PACKAGE, ROOT
+from support.paths import ROOT
+from support.source import FILES, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -113,17 +114,9 @@ def test_each_line_for_the_journal_has_its_level() -> None:
 
 def records() -> Iterator[tuple[Path, ast.Call, str]]:
     """Each call of a logger in the package, with its text."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if (
-                isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr in ("debug", "info", "warning", "error", "exception")
-                and isinstance(node.func.value, ast.Name)
-                and node.func.value.id in ("logger", "_log")
-                and node.args
-                and isinstance(node.args[0], ast.Constant)
-            ):
+    for path in FILES:
+        for node in source_of(path).log_calls:
+            if node.args and isinstance(node.args[0], ast.Constant):
                 yield path, node, str(node.args[0].value)
 
 

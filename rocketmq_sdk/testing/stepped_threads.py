@@ -28,7 +28,7 @@ class Abandoned(BaseException):
 class SteppedThread(Generic[Result]):
     """Runs a function in a thread, from `advance` to `advance`."""
 
-    __slots__ = ("_abandoned", "_delay", "_error", "_go", "_result", "_stopped", "_thread", "ended")
+    __slots__ = ("_abandoned", "_delay", "_error", "_go", "_result", "_stopped", "ended")
 
     def __init__(self, name: str, work: Callable[[], Result]) -> None:
         self.ended = False
@@ -41,8 +41,8 @@ class SteppedThread(Generic[Result]):
         self._go, self._stopped = threading.Lock(), threading.Lock()
         self._go.acquire()
         self._stopped.acquire()
-        self._thread = threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
-        self._thread.start()
+        # A thread that trio keeps: to start another costs more than most steps.
+        trio.lowlevel.start_thread_soon(lambda: self._run(work), _forget, name)
 
     def _run(self, work: Callable[[], Result]) -> None:
         self._go.acquire()
@@ -62,8 +62,6 @@ class SteppedThread(Generic[Result]):
         self._delay = 0.0
         self._go.release()
         self._stopped.acquire()
-        if self.ended:
-            self._thread.join()
         return self._delay
 
     def pause(self, delay: float = 0.0) -> None:
@@ -85,6 +83,10 @@ class SteppedThread(Generic[Result]):
         if self._error is not None:
             raise self._error
         return self._result[0]
+
+
+def _forget(_outcome: object) -> None:
+    """What trio does with the end of a thread: nothing, `_run` has told it."""
 
 
 class SteppedMailbox:

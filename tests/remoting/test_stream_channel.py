@@ -508,9 +508,9 @@ async def test_answers_of_a_turn_that_fails_become_errors(autojump_clock, error,
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize(("crowd", "least", "most"), [(1, 2, 6), (1000, 8, 12)])
+@pytest.mark.parametrize(("crowd", "chunks"), [(1, 4), (1000, 10)])
 async def test_a_chunk_of_dear_requests_gives_others_more_turns_beside_many_streams(
-    crowd: int, least: int, most: int, autojump_clock: trio.testing.MockClock
+    crowd: int, chunks: int, autojump_clock: trio.testing.MockClock
 ) -> None:
     count, seen = 40, []
     turns = 0
@@ -535,5 +535,6 @@ async def test_a_chunk_of_dear_requests_gives_others_more_turns_beside_many_stre
         await far.send_all(b"".join(encode_frame(Command(7, opaque=n)) for n in range(count)))
         while len(seen) < count:
             await trio.lowlevel.checkpoint()
-        assert least <= seen[-1] - seen[0] <= most
+        # In each round of the loop, either may come first: one more or less.
+        assert abs(seen[-1] - seen[0] - (chunks - 1)) <= 1
         nursery.cancel_scope.cancel()
