@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -33,9 +32,8 @@ WORKS: Final[dict[str, tuple[int, Work]]] = {
 
 
 def processor_seconds(process: int) -> float:
-    """What all threads of another process have used so far (Linux)."""
-    tasks = Path(f"/proc/{process}/task").glob("*/schedstat")
-    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+    """What another process has used so far, with threads that have ended (Linux)."""
+    return time.clock_gettime(~process << 3 | 2)  # `clock_getcpuclockid`
 
 
 async def _measure(broker: Broker, report: Report, scale: float) -> None:

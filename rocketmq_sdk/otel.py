@@ -15,6 +15,7 @@ does nothing.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from importlib.metadata import version
 from random import random
@@ -37,6 +38,7 @@ from rocketmq_sdk.client.observers import Cached, Operation, OperationKind, inst
 from rocketmq_sdk.clock import wall_nanoseconds
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.properties import TRAN_MSG, decode_properties
+from rocketmq_sdk.model.route import split_address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -65,6 +67,11 @@ _CONSUMED: Final = "Number of messages that were delivered to the application."
 _SPAN: Final = "opentelemetry span"
 _BEGAN: Final = "opentelemetry began"
 _TOKEN: Final = "opentelemetry token"
+_API_OF_SPANS: Final = "opentelemetry.trace"
+_API_OF_METRICS: Final = "opentelemetry.metrics"
+_PAUSE: Final = 1.0
+"""Seconds between two looks for an SDK, which cost more than a count."""
+_MOST_ENDS: Final = 4096
 _BASE: Final[Attributes] = {"messaging.system": "rocketmq"}
 
 
@@ -178,7 +185,11 @@ class _Telemetry:
         ratio: float,
     ) -> None:
         self._ratio = ratio
+        self._seen = tracer_provider is not None or meter_provider is not None
+        self._look_at = -math.inf
         self._of_sends: dict[str, tuple[Attributes, Labels]] = {}
+        self._forms: dict[tuple[str, str], Attributes] = {}
+        self._ends: dict[tuple[str | None, int], Attributes] = {}
         release = version("rocketmq-trio")
         self._tracer = trace.get_tracer(_NAME, release, tracer_provider, SCHEMA)
         meter = metrics.get_meter(_NAME, release, meter_provider, SCHEMA)
@@ -280,12 +291,20 @@ class _Telemetry:
         return carrier
 
     def looks_at_send(self) -> bool:
-        """Whether a send has a span: inside of one, or by lot."""
+        """Whether a send has a span: inside of one, or by lot.
+
+        Without OpenTelemetry's SDK nobody would see it; one that comes while messages
+        are sent is noticed within a second.
+        """
         return (
-            self._ratio >= 1.0
-            or random() < self._ratio
-            or trace.get_current_span().get_span_context().is_valid
-        )
+            (self._ratio >= 1.0 or random() < self._ratio) and (self._seen or self._sees_sdk())
+        ) or trace.get_current_span().get_span_context().is_valid
+
+    def _sees_sdk(self) -> bool:
+        now = trio.current_time()
+        if now >= self._look_at:
+            self._seen, self._look_at = _has_sdk(), now + _PAUSE
+        return self._seen
 
     def send_ended(self, topic: str, error: Exception | None) -> None:
         """A send has ended at which nobody looked."""
@@ -308,24 +327,32 @@ class _Telemetry:
         """A message or a batch is about to be sent."""
         notes, batch = context.notes, context.batch
         notes[_BEGAN] = trio.current_time()
-        attributes = {
-            **_BASE,
-            "messaging.operation.name": "send",
-            "messaging.operation.type": "send",
-            "messaging.client.id": context.client_id,
-        }
+        topic = context.topic
+        key = topic, context.client_id
+        form = self._forms.get(key)
+        if form is None:
+            form = self._forms[key] = {
+                **_BASE,
+                "messaging.operation.name": "send",
+                "messaging.operation.type": "send",
+                "messaging.client.id": context.client_id,
+            }
         if batch is None:
-            attributes |= _of_message(context.message)
+            attributes = form | _of_message(context.message)
             attributes["messaging.message.id"] = context.message_id
-            span = self._start("send", SpanKind.PRODUCER, context.topic, attributes)
+            if context.is_half:
+                attributes["messaging.rocketmq.message.type"] = "transaction"
+            # The SDK would look for the current context again and again.
+            current = contexts.get_current()
+            span = self._start("send", SpanKind.PRODUCER, topic, attributes, current)
             if span.get_span_context().is_valid:
-                propagate.inject(context.properties, trace.set_span_in_context(span))
+                propagate.inject(context.properties, trace.set_span_in_context(span, current))
         else:
-            attributes["messaging.message.body.size"] = len(context.message.body)
+            attributes = {**form, "messaging.message.body.size": len(context.message.body)}
             if batch:
                 attributes["messaging.batch.message_count"] = len(batch)
             links = _links(decode_properties(message.property_text()) for message in batch)
-            span = self._start("send", SpanKind.CLIENT, context.topic, attributes, None, links)
+            span = self._start("send", SpanKind.CLIENT, topic, attributes, None, links)
         notes[_SPAN] = span
 
     def after_send(self, context: SendContext) -> None:
@@ -335,9 +362,10 @@ class _Telemetry:
             return
         span, result, error = context.notes.pop(_SPAN, None), context.result, context.error
         if span is not None:
-            if result is not None and span.is_recording():
-                span.set_attribute("messaging.destination.partition.id", str(result.queue.queue_id))
-                if context.batch is not None:
+            if span.is_recording():
+                queue_id = -1 if result is None else result.queue.queue_id
+                span.set_attributes(self._at_the_end(context.address, queue_id))
+                if result is not None and context.batch is not None:
                     span.set_attribute("messaging.message.id", result.message_id)
             _end(span, error)
         attributes, labels = self._of_topic(context.topic)
@@ -346,6 +374,22 @@ class _Telemetry:
             labels = (*labels, ("error.type", _error_type(error)))
         self._durations.record(trio.current_time() - began, attributes)
         self._sent[labels] += 1 if context.batch is None else max(1, len(context.batch))
+
+    def _at_the_end(self, address: str | None, queue_id: int) -> Attributes:
+        """Where a message went, as far as that is known."""
+        key = address, queue_id
+        found = self._ends.get(key)
+        if found is None:
+            found = {}
+            if queue_id >= 0:
+                found["messaging.destination.partition.id"] = str(queue_id)
+            if address is not None:
+                host, port = split_address(address)
+                found |= {"server.address": host, "server.port": port}
+            if len(self._ends) >= _MOST_ENDS:
+                self._ends.clear()
+            self._ends[key] = found
+        return found
 
     # --- listeners
 
@@ -479,6 +523,14 @@ class _Telemetry:
     def consumer_closed(self, group: str, client_id: str) -> None:
         """It was closed."""
         self._open.pop((group, client_id), None)
+
+
+def _has_sdk() -> bool:
+    """Whether somebody made OpenTelemetry's global providers; else they do nothing."""
+    return not (
+        type(trace.get_tracer_provider()).__module__.startswith(_API_OF_SPANS)
+        and type(metrics.get_meter_provider()).__module__.startswith(_API_OF_METRICS)
+    )
 
 
 _CONSUMING: Final = (OperationKind.RECEIVE, OperationKind.ACK)

@@ -4,6 +4,7 @@ SDK's exporter in memory.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.semconv._incubating.attributes import error_attributes, messaging_attributes
 from opentelemetry.semconv._incubating.metrics import messaging_metrics
+from opentelemetry.semconv.attributes import server_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 
 from rocketmq_sdk import (
@@ -30,11 +32,13 @@ from rocketmq_sdk import (
     SimpleConsumer,
     TransactionProducer,
     TransactionState,
+    aio,
     otel,
     sync,
 )
 from rocketmq_sdk.client import observers
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
+from support import asyncio_run
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -46,7 +50,7 @@ if TYPE_CHECKING:
 
 NAMES = {
     value
-    for module in (messaging_attributes, error_attributes)
+    for module in (messaging_attributes, error_attributes, server_attributes)
     for name, value in vars(module).items()
     if name.isupper() and isinstance(value, str)
 }
@@ -306,6 +310,10 @@ async def test_transactions_and_checks(recorded: Recorded, autojump_clock: MockC
             asked.unknown()
         await until(lambda: recorded.named("check orders"))
     first, second, third = recorded.named("send orders")
+    for span in (first, second, third):
+        attributes = dict(span.attributes or {})
+        assert attributes["messaging.rocketmq.message.type"] == "transaction"
+        assert (attributes["server.address"], attributes["server.port"]) == ("127.0.0.1", 10911)
     commit, rollback = recorded.one("commit orders"), recorded.one("rollback orders")
     check = recorded.one("check orders")
     assert check.parent is not None
@@ -412,3 +420,43 @@ def test_a_listener_in_a_thread_finds_its_span(recorded: Recorded) -> None:
         ):
             assert called.wait(30)
     assert inside == [id_of(recorded.one("process orders"))]
+
+
+@pytest.mark.real_time
+def test_a_span_of_an_asyncio_task_is_the_parent(recorded: Recorded) -> None:
+    """The context of the task goes into the run of trio, and to the listener."""
+    inside: list[int] = []
+
+    async def main() -> None:
+        called = asyncio.Event()
+
+        async def listener(_message: ReceivedMessage) -> None:
+            inside.append(trace.get_current_span().get_span_context().span_id)
+            called.set()
+
+        async with (
+            aio.EmbeddedBroker() as broker,
+            aio.Producer("shop", namesrv=broker) as producer,
+        ):
+            with recorded.provider.get_tracer("test").start_as_current_span(
+                "send orders", attributes=_fake()
+            ) as span:
+                await producer.send(Message("orders", b"1"))
+            outer.append(span.get_span_context().span_id)
+            async with aio.PushConsumer(
+                "billing",
+                namesrv=broker,
+                subscriptions={"orders": "*"},
+                listener=listener,
+                consume_from=ConsumeFrom.FIRST_OFFSET,
+            ):
+                await called.wait()
+
+    outer: list[int] = []
+    asyncio_run.run(main)
+    sent = [span for span in recorded.named("send orders") if span.parent is not None]
+    assert [span.parent.span_id for span in sent if span.parent] == outer
+    process = recorded.one("process orders")
+    assert process.parent is not None
+    assert process.parent.span_id == id_of(sent[0])
+    assert inside == [id_of(process)]

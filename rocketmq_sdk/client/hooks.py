@@ -49,6 +49,10 @@ class SendContext:
     result: SendResult | None = None
     error: Exception | None = None
     notes: dict[str, Any] = attrs.field(factory=dict)
+    is_half: bool = False
+    """Whether it is the half message of a transaction."""
+    address: str | None = None
+    """`host:port` of the broker of the last attempt; when it is finished."""
 
 
 class SendHook(Protocol):

@@ -95,6 +95,8 @@ class SendHooks:
         context = SendContext(
             self._group, message.topic, message, handle.message_id, self._client_id
         )
+        if handle.sys_flag & SysFlag.TRANSACTION_PREPARED:
+            context.is_half = True
         if is_batch:
             found = self._batches.pop(handle, None) or self._batches.pop(handle.message_id, None)
             context.batch = found or ()
@@ -112,11 +114,13 @@ class SendHooks:
 
     def after(self, handle: SendHandle) -> None:
         """A message is finished."""
-        context = self._contexts.pop(handle, None)
+        context = self._contexts.pop(handle, None) if self._contexts else None
         if context is None:
             if self._light:
                 tell(self._ended, handle.message.topic, handle.error)
         else:
+            target = handle.target
+            context.address = None if target is None else target.address
             context.result, context.error = handle.result, handle.error
             run_hooks(self._after, context)
 

@@ -174,7 +174,8 @@ class RequestTimes:
         """Count a request that its handler has answered."""
         key = command.code, answer, False, result
         if self._in_turn:
-            self._turn[key] = self._turn.get(key, 0) + 1
+            turn = self._turn
+            turn[key] = turn[key] + 1 if key in turn else 1
         else:
             self.times.of(key).add((self._clock.monotonic() - began) * 1000)
 

@@ -71,6 +71,7 @@ class PlainSends:
         "_host_hex",
         "_look",
         "_numbers",
+        "_properties",
         "_sends",
         "_suffix",
         "_template",
@@ -80,7 +81,8 @@ class PlainSends:
         self._core = core
         self._sends = sends
         self._host_hex = core.store_host.hex().upper()
-        self._look = PlainProperties().look
+        self._properties = PlainProperties()
+        self._look = self._properties.look
         self._numbers = _NumbersOf()
         self._suffix = ""
         self._form = ""
@@ -126,7 +128,7 @@ class PlainSends:
                 times = len(lane.units)
                 count_put(lane.topic, lane.queue_id, times, lane.size, times)
         if core.stats.figures is not None:
-            core.stats.figures.put_run(run.lanes, run.messages[: len(run.positions)])
+            core.stats.figures.put_run(run, sharded=self._properties.saw_sharding)
         return self._replies(run, asked) if channel.in_process else self._answers(run, asked)
 
     def _admit(self, run: Run, requests: Sequence[Command]) -> list[tuple[Command, str, str]]:

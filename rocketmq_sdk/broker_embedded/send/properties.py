@@ -9,6 +9,7 @@ from rocketmq_sdk.model.properties import (
     MSG_REGION,
     POP_CK,
     PRIORITY,
+    SHARDING_KEY,
     TAGS,
     TRACE_ON,
     UNIQ_KEY,
@@ -20,6 +21,7 @@ from rocketmq_sdk.protocol.subscription import tags_code
 _END: Final = "\x02"
 _UNIQUE: Final = f"{UNIQ_KEY}\x01"
 _UNIQUE_SIZE: Final = len(_UNIQUE)
+_SHARDING: Final = f"{SHARDING_KEY}\x01"
 _REMEMBERED: Final = 1024
 _SHORT: Final = 512
 """Characters of texts that are remembered."""
@@ -54,9 +56,15 @@ class _Codes(dict[str, int | None]):
     lately are looked through.
     """
 
-    __slots__ = ()
+    __slots__ = ("saw_sharding",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.saw_sharding = False
 
     def __missing__(self, rest: str) -> int | None:
+        if _SHARDING in rest:
+            self.saw_sharding = True
         code: int | None = None
         if not (_UNIQUE in rest or has_broker_properties(rest) or is_special(rest)):
             code = tags_code(property_in_text(rest, TAGS))
@@ -78,6 +86,11 @@ class PlainProperties:
 
     def __init__(self) -> None:
         self._codes = _Codes()
+
+    @property
+    def saw_sharding(self) -> bool:
+        """Whether a text had a sharding key; without one, no message has."""
+        return self._codes.saw_sharding
 
     def look(self, text: str) -> tuple[str, int] | None:
         """Unique key and tags code; None when the text asks for more than to be stored.
