@@ -1,11 +1,13 @@
-"""Keys and tokens are searched for in everything that Spark writes down or says while
-it talks as much as it can.
+"""A session in a process of its own, in an environment that is not activated: its
+workers run with the Python that registers the format. Keys and tokens are searched for
+in everything that Spark writes down or says while it talks as much as it can.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,9 +43,12 @@ def test_no_event_log_checkpoint_progress_error_or_log_holds_a_secret(
         "level": "DEBUG",
         "directory": str(tmp_path / "spark"),
     }
-    tests = str(TESTS)
+    tests, here = str(TESTS), Path(sys.executable).parent
+    path = [part for part in os.environ["PATH"].split(os.pathsep) if Path(part) != here]
+    dropped = ("PYSPARK_PYTHON", "VIRTUAL_ENV")
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name not in dropped},
+        "PATH": os.pathsep.join(path),
         "PYTHONPATH": os.pathsep.join(
             [tests, str(Path(tests).parent), os.environ.get("PYTHONPATH", "")]
         ),
@@ -61,7 +66,10 @@ def test_no_event_log_checkpoint_progress_error_or_log_holds_a_secret(
         return b"".join(texts[path] for path in (tmp_path / "spark").glob(pattern) if path in texts)
 
     # what is searched was there to be searched
-    assert texts[said["stdout"]].count(b"failed as it should") == 6
+    assert texts[said["stdout"]].count(b"failed as it should") == 7
+    assert re.search(
+        rb"failed as it should, a table: .*CREATE TEMPORARY VIEW", texts[said["stdout"]], re.DOTALL
+    ), "a table, for which Spark keeps no options, is refused with the way out"
     assert b"all done" in texts[said["stdout"]]
     assert b'"numInputRows":60,' in texts[said["stdout"]], "what a listener hears"
     assert b"rows by SQL: [Row(count(1)=100)]" in texts[said["stdout"]]

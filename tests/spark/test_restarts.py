@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.real_time, pytest.mark.slow, pytest.mark.timeout(300)]
 Gate = Callable[[Iterable[Any]], Iterator[Any]]
 ROWS = 60_000
+WRITTEN = 24_000
 PATIENCE = 120.0
 
 
@@ -117,8 +118,8 @@ def test_in_the_middle_of_a_read(spark: SparkSession, topic: str, tmp_path: Path
 
 def test_in_the_middle_of_a_write(spark: SparkSession, topic: str, tmp_path: Path) -> None:
     with broker_process(tmp_path / "store") as broker:
-        passing = gate(tmp_path, 10_000)
-        numbers = spark.sparkContext.range(0, ROWS, 1, 2).mapPartitions(
+        passing = gate(tmp_path, 5_000)
+        numbers = spark.sparkContext.range(0, WRITTEN, 1, 2).mapPartitions(
             lambda rows: ((f"{number:0200}",) for number in passing(rows))
         )
         rows = spark.createDataFrame(numbers, "body STRING")
@@ -130,5 +131,5 @@ def test_in_the_middle_of_a_write(spark: SparkSession, topic: str, tmp_path: Pat
         frame = read(spark, broker, topic)
         assert sorted(
             int(row.body) for row in deduplicated(frame).select("body").collect()
-        ) == list(range(ROWS))
-        assert ROWS <= frame.count() < 2 * ROWS
+        ) == list(range(WRITTEN))
+        assert WRITTEN <= frame.count() < 2 * WRITTEN

@@ -8,6 +8,8 @@ namesrv, topic, credentials, level and a directory for the rest.
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,24 +137,47 @@ def statements(spark: SparkSession, options: dict[str, str], topic: str) -> None
     spark.sql("EXPLAIN EXTENDED SELECT count(*) FROM rows").show(truncate=False)
     print("rows by SQL:", spark.sql("SELECT count(*) FROM rows").collect())
     spark.sql("DESCRIBE EXTENDED rows").show(100, truncate=False)
+    spark.sql(f"CREATE TABLE kept USING rocketmq OPTIONS ({given})")
+    fails("a table", lambda: spark.table("kept").count())
+
+
+def session(events: Path, warehouse: Path) -> SparkSession:
+    """A session that is not made by `local_session`, which would name the Python of its
+    workers.
+    """
+    from pyspark.sql import SparkSession
+
+    from rocketmq_sdk.spark import register, use_packaged_java
+
+    if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
+        use_packaged_java()
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "768m",
+        "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.warehouse.dir": str(warehouse),
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+    }
+    builder: Any = SparkSession.builder.master("local[2]")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    made: SparkSession = builder.getOrCreate()
+    register(made)
+    return made
 
 
 def main() -> None:
     """All of it."""
-    from rocketmq_sdk.spark import local_session
-
     order: dict[str, Any] = json.loads(sys.argv[1])
     directory = Path(order["directory"])
     events = directory / "events"
     events.mkdir(parents=True)
-    spark = local_session(
-        2,
-        spark__eventLog__enabled="true",
-        spark__eventLog__dir=events.as_uri(),
-        spark__eventLog__compress="false",
-        spark__sql__shuffle__partitions=1,
-        spark__driver__memory="768m",
-    )
+    spark = session(events, directory / "warehouse")
     spark.sparkContext.setLogLevel(order["level"])
     spark.streams.addListener(Listener())
     options = {"namesrvAddr": order["namesrv"], **order["credentials"]}

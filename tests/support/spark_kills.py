@@ -47,10 +47,12 @@ OF_SPARK = (
     "java.io.OptionalDataException",
 )
 """What Spark itself ends a query with, so that the life begins again: Python took
-longer than 10 s to start, or the driver longer than 15 s to take rows, which cannot be
-changed; or two queries of a new session began at the same moment, and the task of one
-was written while the other changed a map that both share.
+longer than 10 s to start, which cannot be changed; the driver took rows too slowly; or
+two queries of a new session began at the same moment, and the task of one was written
+while the other changed a map that both share.
 """
+ANEW = 12
+"""How often a life may begin again for such a reason."""
 
 
 @attrs.define
@@ -185,7 +187,9 @@ def rounds(
         return Outcome(rows, killed, 0 if trouble is None else trouble.times, **counts)
 
 
-def _run(order: dict[str, Any], kill_after: float | None, patience: float, more: int = 3) -> bool:
+def _run(
+    order: dict[str, Any], kill_after: float | None, patience: float, more: int = ANEW
+) -> bool:
     """One life: killed some time after its first progress, or to its end; whether it
     was killed so. It may not take longer than `patience`.
     """
@@ -234,11 +238,22 @@ def _run(order: dict[str, Any], kill_after: float | None, patience: float, more:
                 child.stdout.close()
 
 
+def begun(query: Any) -> None:
+    """Wait until a query has its planner, or is over: those of several that start at
+    the same moment take longer than Spark waits for a process, on a machine of two
+    cores.
+    """
+    while query.isActive and query.status["message"].startswith("Initializing"):
+        time.sleep(0.05)
+
+
 def main(order: dict[str, Any]) -> None:
     """A life: both streams from where they were; counts at the end of the last."""
     from rocketmq_sdk.spark import deduplicated, local_session
 
-    spark = local_session(spark__driver__memory="768m")
+    spark = local_session(
+        spark__driver__memory="768m", spark__python__authenticate__socketTimeout="200s"
+    )
     spark.sparkContext.setLogLevel("OFF")
     directory, namesrv = Path(order["directory"]), order["namesrv"]
     queries = []
@@ -262,6 +277,7 @@ def main(order: dict[str, Any]) -> None:
         .trigger(availableNow=True)
         .start()
     )
+    begun(queries[-1])
     for target in order["targets"]:
         rows = frame.select("body") if target == "plain" else frame.select("body").repartition(2)
         sink = (
@@ -274,6 +290,7 @@ def main(order: dict[str, Any]) -> None:
             .trigger(availableNow=True)
             .start()
         )
+        begun(queries[-1])
     told = 0
     while any(query.isActive for query in queries):
         done = sum(
