@@ -17,7 +17,7 @@ import trio
 from rocketmq_sdk.protocol.text import valid_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from rocketmq_sdk.producer.handle import SendHandle
     from rocketmq_sdk.protocol.command import Command
@@ -51,13 +51,12 @@ class _Escaped(dict[str, str]):
 class _Way:
     """What leaves by one connection: each message, and its request."""
 
-    __slots__ = ("channel", "handles", "in_process", "requests", "templates")
+    __slots__ = ("channel", "handles", "in_process", "templates")
 
     def __init__(self, channel: Channel | None) -> None:
         self.channel = channel
         self.in_process = channel is not None and channel.in_process
         self.handles: list[SendHandle] = []
-        self.requests: list[FormRequest] = []
         self.templates: list[TemplateRequest] = []
         """The requests where they are handed over within the process."""
 
@@ -137,53 +136,53 @@ class Outbox:
         handles, self.handles = self.handles, []
         new_ids = iter(self._next_ids(len(handles)))
         born = str(self._now_ms())
-        channel_of, escaped = self._channel_of, self._escaped
+        channel_of = self._channel_of
         found: dict[str, _Way] = {}
         for handle in handles:
             topic = handle.topic
             if handle.done:
                 continue
-            timeout = handle.deadline - handle.started
-            if timeout <= 0.0 or not topic.current():
+            if handle.deadline <= handle.started or not topic.current():
                 self._go_alone(handle)
                 continue
-            if handle.attempts > 1:
-                if self._limit is not None:
-                    timeout = min(timeout, self._limit)
-                elif topic.several:
-                    timeout *= SHARE
             targets = topic.targets
             target = handle.target = targets[topic.index.next() % len(targets)]
             way = found.get(target.address)
             if way is None:
                 way = found[target.address] = _Way(channel_of(target.address))
             way.handles.append(handle)
-            unique = handle._id or handle.name(next(new_ids))
+            if not handle._id:
+                handle.name(next(new_ids))
             if way.in_process:
                 template = target.template or topic.template_of(target)
                 way.templates.append((template, (born, handle.properties), handle.body))
-                continue
-            text = f"UNIQ_KEY\\u0001{unique}\\u0002{escaped[handle.tail]}"
-            way.requests.append(
-                (
-                    target.form or topic.form_of(target),
-                    (born, text),
-                    handle.body,
-                    handle.started,
-                    timeout,
-                    handle,
-                )
-            )
         for way in found.values():
             if way.in_process:
                 self._exchange(way)
             else:
-                self._submit(way)
+                self._submit(way, born)
 
-    def _submit(self, way: _Way) -> None:
+    def _requests(self, handles: Sequence[SendHandle], born: str) -> Iterator[FormRequest]:
+        """The requests of messages that have their targets."""
+        escaped, limit = self._escaped, self._limit
+        for handle in handles:
+            topic, target = handle.topic, handle.target
+            assert target is not None
+            timeout = handle.deadline - handle.started
+            if handle.attempts > 1:
+                if limit is not None:
+                    timeout = min(timeout, limit)
+                elif topic.several:
+                    timeout *= SHARE
+            text = f"UNIQ_KEY\\u0001{handle._id}\\u0002{escaped[handle.tail]}"
+            form = target.form or topic.form_of(target)
+            yield form, (born, text), handle.body, handle.started, timeout, handle
+
+    def _submit(self, way: _Way, born: str) -> None:
         """Hand requests to a connection; what it does not take goes alone."""
         channel, handles = way.channel, way.handles
-        calls = () if channel is None else channel.submit_forms(way.requests, self._answered)
+        requests = self._requests(handles, born)
+        calls = () if channel is None else channel.submit_forms(requests, self._answered)
         for handle, call in zip(handles, calls, strict=False):
             handle.attempts -= 1
             handle.channel = channel

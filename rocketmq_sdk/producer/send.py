@@ -562,7 +562,7 @@ class Answers(Sweep):
     def together(self, calls: Sequence[PendingCall], /) -> None:
         loop, result_of = self._loop, self._results.of
         plain = not loop.avoids_faults
-        stored: list[tuple[SendHandle, SendResult]] = []
+        stored: list[SendHandle] = []
         for call in calls:
             handle: SendHandle = call.tag  # type: ignore[assignment]
             response, target = call.response, handle.target
@@ -570,7 +570,9 @@ class Answers(Sweep):
             if plain and type(response) is CutAnswer and target is not None:
                 result = result_of(handle, target, response)
             if result is not None:
-                stored.append((handle, result))
+                if not handle.done:
+                    handle.result = result
+                    stored.append(handle)
                 continue
             try:
                 loop.answered(handle, call)

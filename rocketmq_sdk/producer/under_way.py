@@ -196,13 +196,12 @@ class UnderWay:
         if self.observers:
             self._tell(handle)
 
-    def end_stored(self, ended: Sequence[tuple[SendHandle, SendResult]]) -> None:
-        """Messages have their results: `end` for each of them."""
+    def end_stored(self, ended: Sequence[SendHandle]) -> None:
+        """Messages have their results: `end` for each that has not ended."""
         handles, count, size = self.handles, 0, 0
-        for handle, result in ended:
+        for handle in ended:
             if handle.done:
                 continue
-            handle.result = result
             handle.error = None
             handles.discard(handle)
             count += handle.count

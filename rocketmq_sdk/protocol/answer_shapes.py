@@ -16,8 +16,11 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_RESPONSE
 from rocketmq_sdk.protocol.header_json import decode_json_header
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _new: Final = Command.__new__
-_TEXT: Final = rb'"([ !#-\[\]-~]*+)"'
+_TEXT: Final = rb"([ !#-\[\]-~]*+)"
 """What orjson, Java and the standard library write without an escape."""
 _NUMBER: Final = rb"(0|[1-9]\d{0,8}+)"
 """Any such number fits 32 bits; a larger one is decoded."""
@@ -35,7 +38,7 @@ class Shape:
     the empty name stands for the opaque.
     """
 
-    __slots__ = ("constants", "match", "names", "opaque_at")
+    __slots__ = ("_pieces", "constants", "match", "names", "opaque_at")
 
     def __init__(
         self,
@@ -43,11 +46,18 @@ class Shape:
         names: tuple[str, ...],
         constants: tuple[bytes, ...],
         opaque_at: int,
+        pieces: tuple[bytes, ...],
     ) -> None:
+        self._pieces = pieces
         self.match = pattern.fullmatch
         self.names = names
         self.constants = constants
         self.opaque_at = opaque_at
+
+    def header(self, texts: Sequence[bytes]) -> bytes:
+        """The header that has these values, with the opaque among them."""
+        first, *others = self._pieces
+        return first + b"".join(map(b"".join, zip(texts, others, strict=True)))
 
 
 class CutAnswer(Command):
@@ -56,9 +66,8 @@ class CutAnswer(Command):
     As a `Command` it is whole: what is not cut is decoded when it is asked for.
     """
 
-    __slots__ = ("_found", "shape", "texts")
+    __slots__ = ("shape", "texts")
 
-    _found: re.Match[bytes]
     shape: Shape
     texts: tuple[bytes, ...]
     """The values that may differ, and the opaque among them, as the header has them."""
@@ -68,7 +77,7 @@ class CutAnswer(Command):
         def __getattr__(self, name: str) -> object:
             if name not in Command.__slots__:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-            whole = decode_json_header(self._found.group(), b"")
+            whole = decode_json_header(self.shape.header(self.texts), b"")
             value = getattr(whole, name)
             setattr(self, name, value)
             return value
@@ -102,7 +111,6 @@ class AnswerShapes:
         answer.code = 0
         answer.flag = FLAG_RESPONSE
         answer.shape = shape
-        answer._found = found
         return answer
 
     def learn(self, text: bytes) -> Command:
@@ -140,24 +148,27 @@ def _shape_of(text: bytes, answer: Command, varying: set[str]) -> Shape | None:
     """
     if not "".join([*answer.ext_fields.keys(), *answer.ext_fields.values()]).isascii():
         return None
-    marks = {b'"opaque":%d' % answer.opaque: (b'"opaque":', _NUMBER, "")}
+    parts = {"": (b'"opaque":', b"%d" % answer.opaque, b"", _NUMBER)}
     for name in varying:
-        front = b'"%s":' % name.encode()
-        marks[b'%s"%s"' % (front, answer.ext_fields[name].encode())] = (front, _TEXT, name)
-    if any(text.count(mark) != 1 for mark in marks):
+        parts[name] = (b'"%s":"' % name.encode(), answer.ext_fields[name].encode(), b'"', _TEXT)
+    places = {name: text.find(b"".join(part[:3])) for name, part in parts.items()}
+    if any(text.count(b"".join(part[:3])) != 1 for part in parts.values()):
         return None
-    pattern, names, position = b"", list[str](), 0
-    for mark in sorted(marks, key=text.index):
-        front, form, name = marks[mark]
-        pattern += re.escape(text[position : text.index(mark)]) + re.escape(front) + form
-        position = text.index(mark) + len(mark)
-        names.append(name)
-    pattern += re.escape(text[position:])
+    names = sorted(places, key=lambda name: places[name])
+    pieces, pattern, position = list[bytes](), b"", 0
+    for name in names:
+        front, value, _behind, form = parts[name]
+        begin = places[name] + len(front)
+        pieces.append(text[position:begin])
+        pattern += re.escape(pieces[-1]) + form
+        position = begin + len(value)
+    pieces.append(text[position:])
     others = [name for name in answer.ext_fields if name not in varying]
     shape = Shape(
-        re.compile(pattern),
+        re.compile(pattern + re.escape(pieces[-1])),
         (*names, *others),
         tuple(answer.ext_fields[name].encode() for name in others),
         names.index(""),
+        tuple(pieces),
     )
     return shape if shape.match(text) else None

@@ -19,14 +19,14 @@ import trio
 
 from rocketmq_sdk.errors import RequestTimeoutError, TooManyRequestsError
 from rocketmq_sdk.protocol.flags import FLAG_RESPONSE
-from rocketmq_sdk.remoting.channel import PendingCall, Sweep, SweptCall
+from rocketmq_sdk.remoting.channel import PendingCall, SweptCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rocketmq_sdk.errors import RocketMQError
     from rocketmq_sdk.protocol.command import Command
-    from rocketmq_sdk.remoting.channel import FormRequest
+    from rocketmq_sdk.remoting.channel import Sweep
 
 logger = logging.getLogger("rocketmq_sdk.remoting")
 OPAQUE_MIN: Final = -0x80000000
@@ -60,7 +60,8 @@ class CallTable:
         self.limit = limit
         self._address = address
         self._opaque = 0
-        self._heap: list[tuple[float, int]] = []
+        self._heap: list[tuple[float, int, int]] = []
+        # Deadlines, and the opaques from one to another one that they are the first of.
         self._number = number
         self._look_at = look_at
         self.due = -math.inf
@@ -109,7 +110,7 @@ class CallTable:
             if len(heap) > 2 * len(slots) + 64:
                 self._rebuild()
             else:
-                heapq.heappush(heap, (deadline, opaque))
+                heapq.heappush(heap, (deadline, opaque, opaque))
             if deadline < self.due:
                 self.wake_at(deadline)
         return call
@@ -117,50 +118,23 @@ class CallTable:
     def _rebuild(self) -> None:
         """Leave out of the heap what has been answered."""
         self._heap[:] = [
-            (waiting.deadline, number)
+            (waiting.deadline, number, number)
             for number, waiting in self.slots.items()
             if waiting.deadline != math.inf
         ]
         heapq.heapify(self._heap)
 
-    def opaques(self, most: int) -> Sequence[int]:
-        """Numbers that no request in flight has: as many as calls are allowed."""
-        slots, first = self.slots, self._opaque
-        count = min(most, max(0, self.limit - len(slots)))
-        if first + count > OPAQUE_MAX or not slots.keys().isdisjoint(range(first, first + count)):
-            return [self.next_opaque() for _ in range(count)]
-        self._opaque = first + count
-        return range(first, first + count)
+    def watch_run(self, first: int, last: int, earliest: float) -> None:
+        """Look after the deadlines of calls that were put into slots together.
 
-    def add_run(
-        self,
-        opaques: Sequence[int],
-        requests: Sequence[FormRequest],
-        on_done: Callable[[PendingCall], None],
-    ) -> list[PendingCall]:
-        """Wait for the answers to requests with these opaques."""
-        slots, heap, push = self.slots, self._heap, heapq.heappush
-        found: list[PendingCall] = []
-        earliest = math.inf
-        sweep = on_done if isinstance(on_done, Sweep) else None
-        for opaque, request in zip(opaques, requests, strict=False):
-            _form, _values, _body, since, timeout, tag = request
-            deadline = since + timeout
-            if sweep is None:
-                call = PendingCall(slots, opaque, deadline, timeout, on_done)
-            else:
-                call = SweptCall(slots, opaque, deadline, timeout, sweep)
-            call.tag = tag
-            slots[opaque] = call
-            push(heap, (deadline, opaque))
-            if deadline < earliest:
-                earliest = deadline
-            found.append(call)
-        if len(heap) > 2 * len(slots) + 64:
+        They have the opaques from `first` to `last`; others may stand between them.
+        """
+        if first > last:  # the numbers began anew
             self._rebuild()
+        elif earliest != math.inf:
+            heapq.heappush(self._heap, (earliest, first, last))
         if earliest < self.due:
             self.wake_at(earliest)
-        return found
 
     def answer(self, response: Command) -> None:
         """Hand a response to the call it belongs to.
@@ -211,10 +185,22 @@ class CallTable:
 
     def is_overdue(self, now: float) -> bool:
         """Whether the deadline of a call without an answer has passed."""
-        heap, slots = self._heap, self.slots
-        while heap and heap[0][1] not in slots:
+        heap = self._heap
+        while heap:
+            deadline, first, last = heap[0]
+            earliest = self._earliest(first, last)
+            if earliest <= deadline:
+                return deadline <= now
             heapq.heappop(heap)
-        return bool(heap) and heap[0][0] <= now
+            if earliest != math.inf and first != last:
+                heapq.heappush(heap, (earliest, first, last))
+        return False
+
+    def _earliest(self, first: int, last: int) -> float:
+        """The earliest deadline of the calls with these opaques; infinite for none."""
+        slots = self.slots
+        waiting = [slots[opaque].deadline for opaque in range(first, last + 1) if opaque in slots]
+        return min(waiting, default=math.inf)
 
     def fail_overdue(self, now: float) -> float:
         """End the calls whose deadline has passed; returns the next deadline.
@@ -223,9 +209,11 @@ class CallTable:
         """
         heap, slots = self._heap, self.slots
         while heap and heap[0][0] <= now:
-            opaque = heapq.heappop(heap)[1]
-            call = slots.get(opaque)
-            if call is not None and call.deadline <= now:
+            _deadline, first, last = heapq.heappop(heap)
+            for opaque in range(first, last + 1):
+                call = slots.get(opaque)
+                if call is None or call.deadline > now:
+                    continue
                 del slots[opaque]
                 self.unanswered_since = min(self.unanswered_since, call.deadline - call.timeout)
                 call.fail(
@@ -234,6 +222,8 @@ class CallTable:
                         address=self._address,
                     )
                 )
+            if first != last and (later := self._earliest(first, last)) != math.inf:
+                heapq.heappush(heap, (later, first, last))
         return heap[0][0] if heap else math.inf
 
     def wake_at(self, moment: float) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, ClassVar, Final, Protocol
 
@@ -393,7 +393,7 @@ class Channel(ABC):
 
     def submit_forms(
         self,
-        requests: Sequence[FormRequest],  # noqa: ARG002 - for channels that write bytes
+        requests: Iterable[FormRequest],  # noqa: ARG002 - for channels that write bytes
         on_done: Callable[[PendingCall], None],  # noqa: ARG002
     ) -> Sequence[PendingCall]:
         """`submit` for several requests whose frames are written from forms.

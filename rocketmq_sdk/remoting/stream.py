@@ -29,14 +29,14 @@ from rocketmq_sdk.lifecycle import bounded_cleanup, raise_unwrapped
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.protocol.frame import decode_frame
-from rocketmq_sdk.protocol.frame_template import frame_of, header_of
 from rocketmq_sdk.remoting.channel import TURN, UNSENT_MAX, ChannelLimits, logger, turn_length
 from rocketmq_sdk.remoting.command_channel import CommandChannel
 from rocketmq_sdk.remoting.dispatch import error_response
+from rocketmq_sdk.remoting.form_requests import begin_requests
 from rocketmq_sdk.transport.tcp import can_send_now, send_now, send_some
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.remoting.budget import MemoryBudget
@@ -153,21 +153,14 @@ class StreamChannel(CommandChannel):
 
     @trio.lowlevel.enable_ki_protection
     def submit_forms(
-        self, requests: Sequence[FormRequest], on_done: Callable[[PendingCall], None]
+        self, requests: Iterable[FormRequest], on_done: Callable[[PendingCall], None]
     ) -> list[PendingCall]:
-        calls, limits, unsent = self.calls, self.limits, self._unsent
         if self.closed:
             return []
         self._connection.expect_alike()
-        frames: list[bytes] = []
-        opaques = calls.opaques(len(requests))
-        for opaque, (form, values, body, _, _, _) in zip(opaques, requests, strict=False):
-            frame = frame_of(header_of(form, values, opaque), body)
-            if unsent > limits.max_unsent_bytes or len(frame) > limits.max_frame:
-                break
-            frames.append(frame)
-            unsent += len(frame)
-        found = calls.add_run(opaques, requests[: len(frames)], on_done)
+        frames, found, unsent = begin_requests(
+            self.calls, requests, on_done, self.limits, self._unsent
+        )
         self._frames += frames
         self._unsent = unsent
         if unsent > self._weigh_at:

@@ -13,7 +13,8 @@ from rocketmq_sdk.protocol.flags import FLAG_RESPONSE
 from rocketmq_sdk.protocol.frame_template import FrameTemplate, header_of
 from rocketmq_sdk.protocol.header_json import decode_json_header
 from rocketmq_sdk.remoting.call_table import OPAQUE_MAX, OPAQUE_MIN, CallTable
-from rocketmq_sdk.remoting.channel import PendingCall, Sweep
+from rocketmq_sdk.remoting.channel import ChannelLimits, PendingCall, Sweep
+from rocketmq_sdk.remoting.form_requests import begin_requests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,24 +27,51 @@ FORM = FrameTemplate(Command(310, ext_fields={"a": "%s %d", "b": "", "c": ""}), 
 
 def table(limit: int = 100, first: int = 0) -> CallTable:
     calls = CallTable(limit, "peer:1", 1, lambda _number, _moment: None)
-    calls._opaque = first
+    calls._opaque, calls.due = first, math.inf
     return calls
 
 
-def test_opaques_are_free_distinct_and_within_the_limit(autojump_clock: MockClock) -> None:
-    async def main() -> None:
-        calls = table(limit=8)
-        assert list(calls.opaques(3)) == [0, 1, 2]
-        for taken in (4, 6):
-            calls.add(taken, math.inf, None)
-        assert list(calls.opaques(100)) == [3, 5, 7, 8, 9, 10]
-        calls = table(first=OPAQUE_MAX - 1)
-        assert list(calls.opaques(4)) == [OPAQUE_MAX - 1, OPAQUE_MAX, OPAQUE_MIN, OPAQUE_MIN + 1]
-        calls = table(limit=1)
-        calls.add(0, math.inf, None)
-        assert list(calls.opaques(2)) == []
+async def test_calls_in_runs_are_overdue_each_at_its_time(autojump_clock: MockClock) -> None:
+    calls, noted = table(first=OPAQUE_MAX - 5), Noted()
+    now = trio.current_time()
+    failed: list[object] = []
+    calls.add(OPAQUE_MAX - 3, 2.5, lambda call: failed.append(call.opaque))
+    for seconds in ([3.0, 1.0, math.inf, 4.0], [2.0, 5.0, 2.0], [math.inf]):
+        requests = [(FORM, ("", ""), b"", now, timeout, timeout) for timeout in seconds]
+        _frames, found, unsent = begin_requests(calls, iter(requests), noted, ChannelLimits(), 7)
+        assert (len(found), unsent > 7) == (len(seconds), True)
+    assert calls.due == now + 1.0
+    assert sorted(calls.slots)[0] == OPAQUE_MIN
+    assert not calls.is_overdue(now + 0.9)
+    assert calls.is_overdue(now + 1.0)
+    assert calls.fail_overdue(now + 1.0) == now + 2.0
+    assert noted.ends == [[1.0]]
+    assert calls.fail_overdue(now + 2.7) == now + 3.0
+    assert (noted.ends[1:], failed) == ([[2.0], [2.0]], [OPAQUE_MAX - 3])
+    [three] = [opaque for opaque, call in calls.slots.items() if call.tag == 3.0]
+    calls.answer(answer(three))
+    assert not calls.is_overdue(now + 3.5)
+    assert calls.is_overdue(now + 4.0)
+    assert calls.fail_overdue(now + 6.0) == math.inf
+    assert noted.ends[3:] == [[3.0], [4.0], [5.0]]
+    assert [call.tag for call in calls.slots.values()] == [math.inf, math.inf]
 
-    trio.run(main, clock=autojump_clock)
+
+async def test_limits_of_requests_that_leave_together(autojump_clock: MockClock) -> None:
+    def begun(calls: CallTable, bodies: list[bytes], unsent: int = 0, **limits: int) -> int:
+        requests = ((FORM, ("", ""), body, 0.0, 1.0, None) for body in bodies)
+        found = begin_requests(calls, requests, Noted(), ChannelLimits(**limits), unsent)
+        assert len(found[0]) == len(found[1])
+        return len(found[1])
+
+    calls = table(limit=4)
+    calls.add(1, 1.0, None)
+    assert begun(calls, [b""] * 5) == 3
+    assert sorted(calls.slots) == [0, 1, 2, 3]
+    assert begun(calls, [b""]) == 0
+    assert begun(table(), [b"", b"", bytes(900), b""], max_frame=900) == 2
+    assert begun(table(), [bytes(500)] * 5, max_unsent_bytes=1000) == 2
+    assert begun(table(), [b""], unsent=1001, max_unsent_bytes=1000) == 0
 
 
 class Noted(Sweep):
@@ -74,7 +102,7 @@ async def test_calls_of_a_sweep_end_once_and_together(
     alone = calls.add(99, 5.0, None)
     for sweep, tags in ((failing, "xy"), (noted, "abcdef")):
         requests = [(FORM, ("", ""), b"", now, 5.0 + ord(tag), tag) for tag in tags]
-        found = calls.add_run(calls.opaques(len(requests)), requests, sweep)
+        _frames, found, _unsent = begin_requests(calls, requests, sweep, ChannelLimits(), 0)
         assert [call.tag for call in found] == list(tags)
     found[1].forget()  # b
     commands = [answer(opaque) for opaque in (3, 2, 99, 0, 3, 4, 1)]
