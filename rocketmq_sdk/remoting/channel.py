@@ -53,8 +53,9 @@ Together = Callable[["Channel", "Sequence[Command]"], "Sequence[bytes | Command 
 Synchronous. It gets what arrived from the first of them on. It serves as many as it
 can, as if one by one, up to a response or a request of another code. It returns an
 answer for each of them: the bytes of the frame, a command, or None for a one-way
-request. The next one is served by its `Handler`, which also serves requests that come
-alone. It leaves no request open. To serve none of them must cost little.
+request and for one that `Channel.respond` answers later (not `in_process`). The next
+one is served by its `Handler`, which also serves requests that come alone. To serve
+none of them must cost little.
 """
 
 TOGETHER: Final = 64

@@ -219,7 +219,11 @@ class CommandChannel(Channel):
         if together is None or len(self._open) >= self.limits.max_requests_in_flight:
             return None
         try:
-            return together(self, commands[number : number + TOGETHER])
+            answers = together(self, commands[number : number + TOGETHER])
+            for at, answer in enumerate(answers, number):
+                if answer is None and not commands[at].flag & FLAG_ONEWAY:
+                    self._keep_open(commands[at])
+            return answers
         except Exception as error:
             # What was done for each of those that it may have served is not known.
             requests = list(

@@ -217,15 +217,26 @@ class RequestTimes:
             key = status, "true" if system else "false"
             self._figures.created_topics.of(key).add(milliseconds)
 
-    def together(self, code: int, number: int, oneway: int) -> None:
-        """Requests of a code were served together, so many of them one-way."""
-        turn = self._turn
-        if number > oneway:
-            key = code, 0, False, SUCCESS
-            turn[key] = turn.get(key, 0) + number - oneway
-        if oneway:
-            key = code, 0, False, ONEWAY
-            turn[key] = turn.get(key, 0) + oneway
+    def together(
+        self,
+        channel: Channel,
+        commands: Sequence[Command],
+        answers: Sequence[bytes | Command | None],
+    ) -> None:
+        """The first of some requests of a code were served together."""
+        turn, code = self._turn, commands[0].code
+        oneway = later = 0
+        for command, answer in zip(commands, answers, strict=False):
+            if answer is None:
+                if command.flag & FLAG_ONEWAY:
+                    oneway += 1
+                else:
+                    later += 1
+                    self._keep(channel, command, self._began, waits=False)
+        for number, result in ((len(answers) - oneway - later, SUCCESS), (oneway, ONEWAY)):
+            if number:
+                key = code, 0, False, result
+                turn[key] = turn.get(key, 0) + number
 
 
 class _Front:
@@ -260,7 +271,7 @@ class _Front:
         ) -> Sequence[bytes | Command | None]:
             frames = inner(channel, commands)
             if frames:
-                times.together(commands[0].code, len(frames), frames.count(None))
+                times.together(channel, commands, frames)
             return frames
 
         return serve

@@ -12,6 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.send.properties import PlainProperties
+from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
+from rocketmq_sdk.model.properties import WAIT
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE, HeaderEncoding, SysFlag
 from rocketmq_sdk.protocol.frame_template import CommandTemplate, FrameTemplate, frame_of
@@ -35,7 +37,12 @@ _SHORT: Final = 64
 _INT_MAX: Final = 0x7FFFFFFF
 _NOT_PLAIN: Final = SysFlag.TRANSACTION_ROLLBACK | SysFlag.INNER_BATCH
 _JSON: Final = HeaderEncoding.JSON
+_NO_WAIT: Final = f"{WAIT}\x01false"
 _VARYING: Final = ("msgId", "queueId", "queueOffset", "transactionId")
+
+
+_Asked = tuple[Command, str, str]
+"""A request with its queue id and unique key."""
 
 
 class _NumbersOf(dict[tuple[str, str, str, str], "Numbers | None"]):
@@ -114,13 +121,17 @@ class PlainSends:
         sends, core = self._sends, self._core
         if self._look(requests[0].ext_fields.get("i", "")) is None:
             return []  # as all sends of a program may be
-        run = core.store.begin_run() if core.put_times.in_turn else None
+        store = core.store
+        waits = store.needs_wait
+        if waits and (channel.in_process or not store.tells_durable):
+            return []
+        run = store.begin_run() if core.put_times.in_turn else None
         if run is None:
             return []
         if self._suffix != sends.suffix:
             self._configure()
-        asked = self._admit(run, requests)
-        if not asked or not core.store.put_run(run, channel.remote_host_packed):
+        asked = self._admit(run, requests, waits=waits)
+        if not asked or not store.put_run(run, channel.remote_host_packed):
             return []
         count_put = core.stats.put
         for lane in run.lanes:
@@ -129,14 +140,47 @@ class PlainSends:
                 count_put(lane.topic, lane.queue_id, times, lane.size, times)
         if core.stats.figures is not None:
             core.stats.figures.put_run(run, sharded=self._properties.saw_sharding)
+        if waits:
+            return self._durable(channel, run, asked)
         return self._replies(run, asked) if channel.in_process else self._answers(run, asked)
 
-    def _admit(self, run: Run, requests: Sequence[Command]) -> list[tuple[Command, str, str]]:
+    def _durable(self, channel: Channel, run: Run, asked: list[_Asked]) -> Sequence[Command | None]:
+        """The answers if the run is on the disk already; else they follow its sync."""
+        times, started = self._core.put_times, 0.0
+        replies = self._replies(run, asked)
+        waiting = [
+            (request, reply)
+            for (request, _wish, _unique), reply in zip(asked, replies, strict=False)
+            if reply is not None
+        ]
+        told: list[Command] | None = None
+
+        def tell(status: PutStatus) -> None:
+            nonlocal told
+            times.put_over(started, len(waiting))
+            told = [self._sends.told(reply, status) for _request, reply in waiting]
+            if later:
+                for (request, _reply), answer in zip(waiting, told, strict=True):
+                    channel.respond(request, answer)
+
+        later = False
+        if waiting:
+            started = times.start(len(waiting))
+            size = run.end - run.positions[0]
+            result = PutResult(PutStatus.PUT_OK, run.positions[0], size)
+            self._core.store.when_durable(result, tell)
+        if told is None:
+            later = True
+            return [None] * len(replies)
+        answers = iter(told)
+        return [None if reply is None else next(answers) for reply in replies]
+
+    def _admit(self, run: Run, requests: Sequence[Command], *, waits: bool) -> list[_Asked]:
         """Fill the run with the first requests, up to one that is not plain.
 
-        Returns each with queue id and unique key.
+        With `waits`, one that does not wait for the disk is none.
         """
-        asked: list[tuple[Command, str, str]] = []
+        asked: list[_Asked] = []
         messages, suffix, look, numbers = run.messages, self._suffix, self._look, self._numbers
         lanes: dict[tuple[str, str], Lane] = {}
         kind = requests[0].code
@@ -164,6 +208,7 @@ class PlainSends:
                     or not 0 < size <= most
                     or room < 0
                     or request.encoding is not _JSON
+                    or (waits and _NO_WAIT in text)
                 ):
                     break
                 unique, code = found
@@ -188,7 +233,7 @@ class PlainSends:
             return None
         return run.lane(topic, queue_id)
 
-    def _replies(self, run: Run, asked: list[tuple[Command, str, str]]) -> list[Command | None]:
+    def _replies(self, run: Run, asked: list[_Asked]) -> list[Command | None]:
         """`_answers` for a channel that makes no bytes."""
         command, host = self._template.command, self._host_hex
         places = zip(run.positions, run.offsets, strict=True)
@@ -199,7 +244,7 @@ class PlainSends:
             for (request, wish, unique), (position, offset) in zip(asked, places, strict=False)
         ]
 
-    def _answers(self, run: Run, asked: list[tuple[Command, str, str]]) -> list[bytes | None]:
+    def _answers(self, run: Run, asked: list[_Asked]) -> list[bytes | None]:
         """The answers to what was put, from the first on."""
         form, host = self._form, self._host_hex
         places = zip(run.positions, run.offsets, strict=True)

@@ -340,11 +340,14 @@ class SendProcessor:
         status: PutStatus,
     ) -> None:
         self._times.put_over(began)
-        if status in STORED:
-            response.code = STORED[status]
-        else:
-            response = self._error(*self._intake.failure(status))
-        channel.respond(request, response)
+        channel.respond(request, self.told(response, status))
+
+    def told(self, response: Command, status: PutStatus) -> Command:
+        """The answer to a send whose wait for the disk ended so."""
+        if status not in STORED:
+            return self._error(*self._intake.failure(status))
+        response.code = STORED[status]
+        return response
 
     def _attach_recall_handle(self, fields: dict[str, str], text: str, unique: str) -> None:
         """Add the handle by which a timer can be recalled; none for a retry topic."""

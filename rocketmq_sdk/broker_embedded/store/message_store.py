@@ -373,10 +373,11 @@ class MessageStore(ReadableStore, RunsOnce):
     def begin_run(self) -> Run | None:
         """A run for plain messages, to be filled and put before anything else happens.
 
-        None while every message has to be put by itself: with something to wait for,
-        without space, and with the CRC of properties.
+        None while every message has to be put by itself: with replicas to wait for,
+        without space, and with the CRC of properties. With SYNC_FLUSH, `when_durable`
+        tells of the end of the run.
         """
-        return None if self.needs_wait else self._appender.begin_run()
+        return None if self._replicas is not None else self._appender.begin_run()
 
     @trio.lowlevel.enable_ki_protection
     def put_run(self, run: Run, born_host: bytes) -> int:

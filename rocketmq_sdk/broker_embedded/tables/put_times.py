@@ -151,16 +151,16 @@ class PutTimes:
             if gets > 0:
                 self.longest_get_ms = max(self.longest_get_ms, int(seconds * 1000))
 
-    def start(self) -> float:
-        """A put is going on that is over later; give the number to `put_over`."""
+    def start(self, puts: int = 1) -> float:
+        """Puts are going on that are over later; give the number to `put_over`."""
         if self.in_turn:
-            self.waiting += 1
+            self.waiting += puts
             return self.began
         return self._clock.monotonic()
 
-    def put_over(self, began: float) -> None:
-        """A put is over for which its answer had to wait."""
-        self._add(self._clock.monotonic() - began, 1)
+    def put_over(self, began: float, puts: int = 1) -> None:
+        """Puts are over for which their answers had to wait."""
+        self._add(self._clock.monotonic() - began, puts)
 
     def get_over(self, began: float) -> None:
         """A get is over that was not served in its turn."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
@@ -52,10 +53,16 @@ async def test_a_held_pull_is_long_polling_and_takes_as_long_as_it_is_held(
         assert (await counted(broker, SUM))["true", "pull_message", "success", "success"] == 3000
 
 
-async def test_requests_that_arrive_together_count_each(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+async def test_requests_that_arrive_together_count_each(
+    flush: str, autojump_clock: MockClock
+) -> None:
     network, peer = MemoryNetwork(), Peer()
     listener = network.listen("broker:1")
-    async with EmbeddedBroker(metrics=0) as broker, trio.open_nursery() as nursery:
+    async with (
+        EmbeddedBroker(metrics=0, flush_disk_type=flush) as broker,
+        trio.open_nursery() as nursery,
+    ):
         nursery.start_soon(broker.server.serve, [listener])
         async with open_stream_channel(await network.connect("broker:1"), peer.handle) as channel:
             peer.channel = channel
@@ -87,6 +94,7 @@ async def test_requests_that_arrive_together_count_each(autojump_clock: MockCloc
         assert [of_normal[le] for le in ("1024.0", "4096.0", "524288.0")] == [4, 5, 6]
         total = every["rocketmq_message_size_sum"]["false", "normal", "orders"]
         assert total == every["rocketmq_throughput_in_total"]["false", "normal", "orders"]
+        assert every["rocketmq_processor_watermark"]["send",] == 0
         nursery.cancel_scope.cancel()
 
 
@@ -105,7 +113,11 @@ async def test_a_turn_that_did_not_last_counts_as_errors() -> None:
 
     times = RequestTimes(Figures(10), TrioClock(), Fails())
     times.begin()
-    times.together(RequestCode.SEND_MESSAGE_V2, 5, 2)
+    async with open_broker() as (_broker, peer):
+        requests = [send_request("t", b"x") for _ in range(5)]
+        for oneway in requests[3:]:
+            oneway.flag |= FLAG_ONEWAY
+        times.together(peer.channel, requests, [b""] * 3 + [None] * 2)
     try:
         times.end()
     except StoreError:

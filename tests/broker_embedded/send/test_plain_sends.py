@@ -96,12 +96,17 @@ async def exchange(broker: EmbeddedBroker, chunks: Sequence[Sequence[Command]]) 
 
 
 async def outcome_of(
-    chunks: Sequence[Sequence[Command]], *, heard: bool = False, files: FileSystem | None = None
+    chunks: Sequence[Sequence[Command]],
+    *,
+    heard: bool = False,
+    sync: bool = False,
+    files: FileSystem | None = None,
 ) -> Outcome:
-    """What a new broker does with chunks of requests."""
+    """What a new broker does with chunks of requests, perhaps with SYNC_FLUSH."""
     random.seed(1)
     files = files or MemoryFileSystem(write_through=True)
-    async with open_on(files, clock=SameTime(), **SMALL) as (broker, peer):
+    settings = {**SMALL, "flush_disk_type": "SYNC_FLUSH"} if sync else SMALL
+    async with open_on(files, clock=SameTime(), **settings) as (broker, peer):
         core, store = broker.core, broker.store
         for topic in ("plain", "other"):
             core.topics.put(TopicConfig(topic))
@@ -278,12 +283,14 @@ def chunk(draw: st.DrawFn) -> list[Command]:
 
 
 @settings(max_examples=30, deadline=None)
-@given(chunk(), st.booleans())
+@given(chunk(), st.booleans(), st.booleans())
 def test_a_chunk_does_the_same_as_its_requests_one_by_one(
-    requests: list[Command], heard: bool
+    requests: list[Command], heard: bool, sync: bool
 ) -> None:
-    together = run([requests], heard=heard)
-    alone = run([[request] for request in requests], heard=heard)
+    if sync:  # what was sent just before is not on the disk yet: reads would tell
+        requests = [request for request in requests if request.code == 310]
+    together = run([requests], heard=heard, sync=sync)
+    alone = run([[request] for request in requests], heard=heard, sync=sync)
     assert together == alone
 
 
@@ -379,6 +386,47 @@ async def test_plain_sends_are_put_together(
         assert (len(answers), alone) == (100, 0)
         assert {answer.code for answer in answers.values()} == {0}
         assert broker.store.max_offset("plain", 0) == broker.store.max_offset("plain", 1) == 51
+
+
+async def test_answers_follow_the_sync_of_all_that_came_together(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = FaultyFileSystem()
+    async with open_on(files, flush_disk_type="SYNC_FLUSH") as (broker, peer):
+        await prepare(broker, peer)
+        with files.faults.slow(Operation.SYNC, "*", delay=0.5) as syncs:
+            begin = trio.current_time()
+            answers, alone = await served(broker, monkeypatch, 100)
+            assert trio.current_time() - begin >= 0.5
+        assert (len(answers), alone) == (100, 0)
+        assert {answer.code for answer in answers.values()} == {0}
+        assert 1 <= syncs.hits <= 4
+        assert broker.store.max_offset("plain", 0) == broker.store.max_offset("plain", 1) == 51
+        assert broker.core.put_times.longest_put_ms >= 500
+
+
+async def test_sends_that_are_not_durable_in_time_or_never_say_so(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = FaultyFileSystem()
+    async with open_on(files, flush_disk_type="SYNC_FLUSH", sync_flush_timeout=200) as (
+        broker,
+        peer,
+    ):
+        await prepare(broker, peer)
+        with files.faults.slow(Operation.SYNC, "*", delay=0.5):
+            late, alone = await served(broker, monkeypatch, 20)
+        assert ({answer.code for answer in late.values()}, alone) == (
+            {ResponseCode.FLUSH_DISK_TIMEOUT},
+            0,
+        )
+        await trio.sleep(1)
+        before = broker.store.max_offset("plain", 0)
+        files.faults.fail(Operation.SYNC)
+        lost, _alone = await served(broker, monkeypatch, 20)
+        assert len(lost) == 20
+        assert {answer.code for answer in lost.values()} == {ResponseCode.SERVICE_NOT_AVAILABLE}
+        assert broker.store.max_offset("plain", 0) == before  # nobody sees them
 
 
 async def test_an_interceptor_sees_each_send(

@@ -13,7 +13,7 @@ import logging
 from collections import deque
 from functools import partial
 from itertools import count as count_from
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rocketmq_sdk.broker_embedded.store.append.client_batch import ClientBatch
 from rocketmq_sdk.broker_embedded.store.append.run import Run
@@ -56,7 +56,8 @@ _INNER_BATCH = SysFlag.INNER_BATCH
 _pack_unit = UNIT.pack
 Entry = tuple[Queue, int, int, bytes]
 """Queue, queue offset, how many offsets it takes there (0: none), stored properties."""
-_Pending = tuple[Queue, int, int, int, int, int, str, int]
+_Pending = tuple[int, int, "Callable[..., None]", tuple[Any, ...]]
+"""From where and up to where in the log, and what puts it into the queues."""
 
 
 class Appender:
@@ -217,12 +218,11 @@ class Appender:
             or state.full is not None
             or state.gate is not None
             or state.deleting
-            or self._pending
-            or self._sync_flush
+            or (self._pending and not self._sync_flush)
             or self._append_crc
         ):
             return None
-        return Run(self._table.queues)
+        return Run(self._table.queues, behind=self._sync_flush)
 
     def put_run(self, run: Run, born_host: bytes) -> int:
         """`MessageStore.put_run`: append plain messages, as many as can be."""
@@ -244,10 +244,21 @@ class Appender:
             return 0  # nothing was appended; `put` says what is wrong
         self._stored(len(run.positions), now)
         for lane in run.lanes:
+            if lane.units:
+                lane.queue.next_offset = lane.offset
+        if self._sync_flush:
+            self._pending.append((run.positions[0], run.end, self._into_queues, (run, now)))
+        else:
+            self._into_queues(run, now)
+            self._dispatched.advance(run.end)
+        return len(run.positions)
+
+    def _into_queues(self, run: Run, now: int) -> None:
+        """Put the messages of a run into their queues."""
+        for lane in run.lanes:
             queue, units = lane.queue, lane.units
-            if units:
+            if units and not queue.removed:
                 queue.append_all(units, run.end)
-                queue.next_offset = lane.offset
                 if not queue.dirty:
                     self._mark_dirty(queue)
         if self._index.noting:
@@ -258,10 +269,8 @@ class Appender:
                 self._note_batch(topic, properties, run.positions[at:end], now)
                 at = end
         self._state.dispatched_timestamp = now
-        self._dispatched.advance(run.end)
         if any(self._is_heard(lane.topic) for lane in run.lanes):
             self._tell_run(run, now)
-        return len(run.positions)
 
     def _tell_run(self, run: Run, now: int) -> None:
         """Call the listeners for the messages of a run, in their order."""
@@ -269,7 +278,7 @@ class Appender:
         places = zip(run.offsets, run.positions, ends, strict=True)
         for message, (offset, position, end) in zip(run.messages, places, strict=False):
             lane, _body, properties, _born, _numbers, code = message
-            if self._is_heard(lane.topic):
+            if self._is_heard(lane.topic) and not lane.queue.removed:
                 text = properties.decode("utf-8", "replace")
                 size = end - position
                 self._dispatcher.tell(lane.queue, offset, code, now, position, size, text)
@@ -422,7 +431,8 @@ class Appender:
         elif not is_indexed(message.sys_flag):
             return
         # A prepared message goes into no queue, but can be found by its keys.
-        self._pending.append((queue, offset, code, now, position, size, text, count))
+        unit = (queue, offset, code, now, position, size, text, count)
+        self._pending.append((position, position + size, self._into_queue, unit))
 
     def _dispatch_run(
         self,
@@ -436,57 +446,81 @@ class Appender:
         """Put a run of records of one queue into it, after their sync where asked."""
         codes = tags_codes(properties)
         end = positions[-1] + sizes[-1]
-        if (
-            self._sync_flush
-            or self._pending
-            or not isinstance(queue, ConsumeQueue)
-            or queue.ext is not None
-        ):
+        if not isinstance(queue, ConsumeQueue) or queue.ext is not None:
             for offset, position, size, code, raw in zip(
                 count_from(first), positions, sizes, codes, properties
             ):
-                self._pending.append(
-                    (queue, offset, code, now, position, size, raw.decode("utf-8", "replace"), 1)
-                )
-            if not self._sync_flush:
-                self.dispatch_up_to(end)
-            return
-        queue.append_all(list(map(_pack_unit, positions, sizes, codes)), end)
+                text = raw.decode("utf-8", "replace")
+                unit = (queue, offset, code, now, position, size, text, 1)
+                self._pending.append((position, position + size, self._into_queue, unit))
+        else:
+            units = list(map(_pack_unit, positions, sizes, codes))
+            whole = (queue, first, now, positions, units, codes, properties, end)
+            self._pending.append((positions[0], end, self._batch_into_queue, whole))
+        if not self._sync_flush:
+            self.dispatch_up_to(end)
+
+    def _batch_into_queue(
+        self,
+        queue: ConsumeQueue,
+        first: int,
+        now: int,
+        positions: list[int],
+        units: list[bytes],
+        codes: list[int],
+        properties: list[bytes],
+        end: int,
+    ) -> None:
+        """Put the messages of a batch into their queue."""
         if self._index.noting:
             self._note_batch(queue.topic, properties, positions, now)
+        if queue.removed:
+            return
+        queue.append_all(units, end)
         self._mark_dirty(queue)
         self._state.dispatched_timestamp = now
-        self._dispatched.advance(end)
         if self._is_heard(queue.topic):
-            for offset, position, size, code, raw in zip(
-                count_from(first), positions, sizes, codes, properties
+            ends = [*positions[1:], end]
+            for offset, position, behind, code, raw in zip(
+                count_from(first), positions, ends, codes, properties
             ):
-                self._dispatcher.tell(
-                    queue, offset, code, now, position, size, raw.decode("utf-8", "replace")
-                )
+                text = raw.decode("utf-8", "replace")
+                self._dispatcher.tell(queue, offset, code, now, position, behind - position, text)
+
+    def _into_queue(
+        self,
+        queue: Queue,
+        offset: int,
+        code: int,
+        now: int,
+        position: int,
+        size: int,
+        text: str,
+        count: int,
+    ) -> None:
+        """Put one message into its queue."""
+        if self._index.noting:
+            self._note((queue.topic, text, position, now))
+        if queue.removed or not count:
+            return
+        if isinstance(queue, ConsumeQueue):
+            in_unit = code if queue.ext is None else self._extended(queue, code, now, text)
+            queue.append(position, size, in_unit)
+        else:
+            queue.append_unit(BatchUnit(position, size, code, now, offset, count))
+        if not queue.dirty:
+            self._mark_dirty(queue)
+        self._state.dispatched_timestamp = now
+        if self._is_heard(queue.topic):
+            self._dispatcher.tell(queue, offset, code, now, position, size, text)
 
     def dispatch_up_to(self, end: int) -> None:
         """Put the waiting messages before a position into their queues."""
         pending = self._pending
-        marked: Queue | None = None
-        while pending and pending[0][4] + pending[0][5] <= end:
-            queue, offset, code, now, position, size, text, count = pending.popleft()
-            if self._index.noting:
-                self._note((queue.topic, text, position, now))
-            if queue.removed or not count:
-                continue
-            if isinstance(queue, ConsumeQueue):
-                in_unit = code if queue.ext is None else self._extended(queue, code, now, text)
-                queue.append(position, size, in_unit)
-            else:
-                queue.append_unit(BatchUnit(position, size, code, now, offset, count))
-            if queue is not marked:
-                marked = queue
-                self._mark_dirty(queue)
-            self._state.dispatched_timestamp = now
-            if self._is_heard(queue.topic):
-                self._dispatcher.tell(queue, offset, code, now, position, size, text)
-        self._dispatched.advance(end if not pending else pending[0][4])
+        while pending and pending[0][1] <= end:
+            _start, _end, dispatch, arguments = pending.popleft()
+            dispatch(*arguments)
+        self._dispatched.advance(end if not pending else pending[0][0])
 
     def _mark_dirty(self, queue: Queue) -> None:
         self._table.mark_dirty(queue)

@@ -70,10 +70,12 @@ class Run:
     how many were.
     """
 
-    __slots__ = ("_queues", "end", "lanes", "messages", "offsets", "positions")
+    __slots__ = ("_behind", "_queues", "end", "lanes", "messages", "offsets", "positions")
 
-    def __init__(self, queues: Mapping[str, Mapping[int, Queue]]) -> None:
+    def __init__(self, queues: Mapping[str, Mapping[int, Queue]], *, behind: bool = False) -> None:
+        """`behind`: messages wait for their sync before they go into the queues."""
         self._queues = queues
+        self._behind = behind
         self.messages: list[PlainMessage] = []
         self.lanes: list[Lane] = []
         self.positions: list[int] = []
@@ -93,7 +95,7 @@ class Run:
             type(queue) is not ConsumeQueue
             or queue.ext is not None
             or queue.is_schedule
-            or queue.next_offset != queue.end
+            or (queue.next_offset != queue.end and not self._behind)
             or len(queue.topic_bytes) > MAX_TOPIC_BYTES_V1
         ):
             return None
