@@ -3,8 +3,9 @@
 A pop waits at a place for a moment. If no answer comes by then, the place is set apart,
 so that it does not hold up what other places have. Its pop goes on in the background:
 what it brings is for the next receive. A place that cannot be reached is set apart,
-too. Places apart are asked from time to time whether they answer, by a question that
-takes no messages.
+too. After one that does not answer, all others are asked at once whether they do, so
+that any number of hung ones costs two moments. Places apart are asked from time to time
+whether they answer, by a question that takes no messages.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 import trio
 
 from rocketmq_sdk.errors import BrokerError, ConnectError, RequestTimeoutError, RocketMQError
+from rocketmq_sdk.lifecycle import open_quiet_nursery
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
 PATIENCE: Final = 0.5
 """Seconds that a receive waits for a pop which the broker need not hold."""
@@ -94,14 +96,39 @@ class HungPlaces(Generic[_Place, _Found]):
             self._back(place)
         elif isinstance(attempt.error, ConnectError | RequestTimeoutError):
             self.apart[place] = attempt.error
-            if place not in self._probed:
-                self._probed.add(place)
-                try:
-                    await self._probe_until_back(place)
-                finally:
-                    self._probed.discard(place)
+            await self._watch(place)
         else:
             self._back(place)
+
+    async def sift(self, places: Iterable[_Place]) -> None:
+        """Set apart those of some places that do not answer a question soon."""
+
+        async def ask(place: _Place) -> None:
+            error: RocketMQError = RequestTimeoutError(f"no answer within {PATIENCE:g} s")
+            with trio.move_on_after(PATIENCE):
+                try:
+                    await self._probe(place)
+                except (ConnectError, RequestTimeoutError) as failure:
+                    error = failure
+                except RocketMQError:
+                    return
+                else:
+                    return
+            self.apart.setdefault(place, error)
+            self.nursery.start_soon(self._watch, place)
+
+        async with open_quiet_nursery() as nursery:
+            for place in places:
+                nursery.start_soon(ask, place)
+
+    async def _watch(self, place: _Place) -> None:
+        """Probe a place apart until it is back; one task for each place does it."""
+        if place not in self._probed:
+            self._probed.add(place)
+            try:
+                await self._probe_until_back(place)
+            finally:
+                self._probed.discard(place)
 
     async def _probe_until_back(self, place: _Place) -> None:
         while place in self.apart:

@@ -19,7 +19,7 @@ import trio
 from rocketmq_sdk.client.api.pop import notification, pop_message
 from rocketmq_sdk.consumer.pop.receipt import Invisibility, PoppedMessage, Receipt
 from rocketmq_sdk.consumer.simple.hung_places import HungPlaces
-from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.errors import RequestTimeoutError, RocketMQError
 from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.enums import PopStatus
 from rocketmq_sdk.protocol.headers.pop import NotificationRequestHeader, PopMessageRequestHeader
@@ -222,10 +222,11 @@ class Receiver:
         self, places: list[ReceivePlace], most: int, invisible_ms: int
     ) -> tuple[ReceivePlace, Popped] | None:
         failures: list[RocketMQError] = []
-        for place in places:
+        for number, place in enumerate(places):
             if (
-                place.topic not in self._subscriptions
-            ):  # given up while the places in front were asked
+                # Given up, or found hung, while the places in front were asked.
+                place.topic not in self._subscriptions or place in self._hung.apart
+            ):
                 continue
             try:
                 popped = await self._hung.pop(
@@ -241,6 +242,9 @@ class Receiver:
                     error,
                     extra=about(topic=place.topic, group=self._group),
                 )
+                if isinstance(error, RequestTimeoutError):
+                    rest = [each for each in places[number + 1 :] if each not in self._hung.apart]
+                    await self._hung.sift(rest)
                 continue
             if not popped.is_empty:
                 return place, popped

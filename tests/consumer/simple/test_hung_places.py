@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from rocketmq_sdk import ConsumeFrom, EmbeddedBroker, Message, Producer, SimpleConsumer
+from rocketmq_sdk import (
+    ConsumeFrom,
+    EmbeddedBroker,
+    Message,
+    MessageQueue,
+    Producer,
+    SimpleConsumer,
+)
 from rocketmq_sdk.client.api.topics import create_topic
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import RequestCode
@@ -15,6 +22,7 @@ from rocketmq_sdk.consumer.simple.hung_places import HungPlaces
 from rocketmq_sdk.errors import BusyError, RequestTimeoutError
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.testing.interception import intercept, unanswered
+from support.two_brokers import open_two_brokers
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -106,6 +114,36 @@ async def test_a_refusal_sets_nothing_apart(
     with pytest.raises(BusyError):
         await brokers.hung.pop("a", brokers.pop)
     assert not brokers.hung.apart
+
+
+async def test_many_hung_places_cost_no_more_than_two_moments(
+    autojump_clock: MockClock,
+) -> None:
+    topics = [f"t{number}" for number in range(6)]
+    async with open_two_brokers(topics[0], 1) as cluster, Client(cluster.way()[0]) as client:
+        for topic in topics[1:]:
+            await cluster.create_topic(topic, 1)
+        async with (
+            Producer("pg", client=client) as producer,
+            SimpleConsumer(
+                "g",
+                client=client,
+                subscriptions=dict.fromkeys(topics, "*"),
+                consume_from=ConsumeFrom.FIRST_OFFSET,
+            ) as consumer,
+        ):
+            assert await consumer.receive(1, await_duration=1) == []
+            for topic in topics:
+                await producer.send(Message(topic, b"x"), queue=MessageQueue(topic, "b1", 0))
+            for hung in range(2):  # it hangs a second time
+                cluster.brokers[0].hang()
+                began, got = trio.current_time(), set()
+                while len(got) < len(topics):
+                    got |= {message.topic for message in await consumer.receive(1, 10)}
+                assert trio.current_time() - began < 1.2
+                cluster.brokers[0].recover()
+                await trio.sleep(12)  # it answers probes, and messages come again
+                assert consumer.health(), hung
 
 
 @pytest.mark.real_time
