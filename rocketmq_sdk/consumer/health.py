@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import attrs
@@ -13,6 +14,9 @@ from rocketmq_sdk.model.queue import MessageQueue
 
 SLOW_AFTER: Final = 60.0
 """Seconds after which a listener that has not returned is a reason."""
+
+
+_NOTHING: Final[Mapping[MessageQueue, str]] = MappingProxyType({})
 
 
 @attrs.frozen
@@ -80,6 +84,8 @@ class ConsumerView:
     queues: Mapping[MessageQueue, QueueView]
     pops: Mapping[MessageQueue, PopView]
     refused: Sequence[MessageQueue]
+    untaken: Mapping[MessageQueue, str] = _NOTHING
+    """Queues that should be owned and are not, and why."""
     busy_for: float
     is_saturated: bool
     suspended_queues: int
@@ -115,6 +121,10 @@ def health_of(view: ConsumerView) -> ConsumerHealth:
             reasons.append(f"{name} waits for its lock at the broker")
         if seen.complaint or seen.paused or seen.statistics.locked is False:
             stopped.add(queue)
+    for queue, why in sorted(view.untaken.items()):
+        if queue not in view.queues:
+            name = f"queue {queue.queue_id} of {queue.topic} at {queue.broker_name}"
+            reasons.append(f"{name} is not taken yet: {one_line(why)}")
     if view.refused:
         reasons.append(
             f"{len(view.refused)} queues are locked by other members, perhaps killed ones: their "

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.client.troubles import LONGEST_REASON, one_line
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
@@ -20,6 +21,7 @@ from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.testing.interception import intercept, refused
 from support.consuming import Collector, Switch, open_sender
+from support.two_brokers import open_two_brokers
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -258,3 +260,35 @@ async def test_a_listener_that_did_not_expect_lists_is_told_once(
         ):
             await until(lambda: caplog.text.count("the listener failed") >= 2, 60)
     assert caplog.text.count("with batch=4 the listener gets lists") == 1
+
+
+async def test_an_orderly_consumer_tells_of_queues_whose_broker_gives_no_lock(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_two_brokers("orders", 2) as cluster,
+        Client(cluster.way()[0]) as client,
+        PushConsumer(
+            "billing",
+            client=client,
+            subscriptions={"orders": "*"},
+            listener=Collector(),
+            orderly=True,
+        ) as consumer,
+    ):
+        await until(lambda: str(consumer.health()) == "consuming")
+        cluster.brokers[0].hang()
+        await trio.sleep(100)
+        assert {queue.broker_name for queue in consumer.statistics().queues} == {"b1"}
+        assert consumer.health()
+        for number in range(2):
+            assert f"queue {number} of orders at b0 is not taken yet: its broker gives" in str(
+                consumer.health()
+            )
+        cluster.brokers[0].recover()
+        await until(lambda: str(consumer.health()) == "consuming", 60)
+        await cluster.brokers[1].stop(killed=True)
+        await trio.sleep(100)
+        assert "queue 0 of orders at b1 is not taken yet" in str(consumer.health())
+        await cluster.brokers[1].come_back()
+        await until(lambda: str(consumer.health()) == "consuming", 120)

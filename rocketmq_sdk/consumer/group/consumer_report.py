@@ -212,6 +212,7 @@ class ConsumerReport:
             },
             name_servers=tuple(self.client.troubles.of_name_servers()),
             refused=tuple(rebalancer.refused),
+            untaken={named(queue): why for queue, why in rebalancer.untaken.items()},
             busy_for=max(trio.current_time() - service.running_since, 0.0),
             is_saturated=service.is_saturated,
             suspended_queues=service.waiting_for_retry if self.orderly else 0,

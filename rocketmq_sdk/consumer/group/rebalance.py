@@ -94,6 +94,9 @@ class Rebalancer:
         self.member_count = 0
         self.refused: set[MessageQueue] = set()
         """Queues that another member had locked in the last round."""
+        self.untaken: dict[MessageQueue, str] = {}
+        """Queues that the last round could not take, and why."""
+        self._missing: dict[MessageQueue, str] = {}
         self.suspended = False
         self.locks = locks
         self._orderly = orderly
@@ -329,8 +332,9 @@ class Rebalancer:
 
     async def _round(self, nursery: trio.Nursery) -> bool:
         unreachable: set[str] = set()
-        before = set(self.owned)
+        before, self._missing = set(self.owned), {}
         complete = await self._rebalance(nursery, unreachable)
+        self.untaken = self._missing
         if set(self.owned) != before:
             self._share_limits()
             logger.info(
@@ -402,6 +406,8 @@ class Rebalancer:
         free = [queue for queue in queues if queue not in self.leaving]
         locked, refused = await self.locks.lock(lambda: free)
         self.refused |= refused
+        silent = [queue for queue in free if queue not in locked and queue not in refused]
+        self._missing.update(dict.fromkeys(silent, "its broker gives no lock"))
         return [queue for queue in queues if queue in locked or queue in self.leaving]
 
     async def _members(self, topic: str, known: dict[str, list[str]]) -> list[str]:
@@ -465,6 +471,7 @@ class Rebalancer:
         if queue in self.leaving or self.suspended:
             return True  # the end of the old task, or `resume`, wakes this one
         if queue.broker_name in unreachable:
+            self._missing[queue] = "its broker does not answer"
             if self.locks is not None:
                 await self.locks.unlock([queue])
             return False
@@ -472,6 +479,7 @@ class Rebalancer:
             offset = await self._first_offset(queue)
         except RocketMQError as error:
             unreachable.add(queue.broker_name)
+            self._missing[queue] = f"its first offset is not known: {error}"
             logger.info(
                 "group %s: the first offset of %r is not known, so it is not taken yet: %s",
                 self._context.group,
