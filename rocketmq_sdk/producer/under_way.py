@@ -199,23 +199,25 @@ class UnderWay:
     def end_stored(self, ended: Sequence[SendHandle]) -> None:
         """Messages have their results: `end` for each that has not ended."""
         handles, count, size = self.handles, 0, 0
-        for handle in ended:
-            if handle.done:
-                continue
-            handle.error = None
-            handles.discard(handle)
-            count += handle.count
-            size += handle.room
-            try:
-                handle.settle()
-            except Exception:
-                logger.exception("%r is finished, and one who waits for it has failed", handle)
-            if self.observers:
-                self._tell(handle)
-        self.count -= count
-        self.bytes -= size
-        if self._waiting:
-            self._serve_waiting()
+        try:
+            for handle in ended:
+                if handle.done:
+                    continue
+                handle.error = None
+                handles.discard(handle)
+                count += handle.count
+                size += handle.room
+                try:
+                    handle.settle()
+                except Exception:
+                    logger.exception("%r is finished, and one who waits for it has failed", handle)
+                if self.observers:
+                    self._tell(handle)
+        finally:  # an observer may raise what is no `Exception`
+            self.count -= count
+            self.bytes -= size
+            if self._waiting:
+                self._serve_waiting()
 
     def _tell(self, handle: SendHandle) -> None:
         for observe in self.observers:

@@ -296,8 +296,8 @@ class SweptCall(PendingCall):
     def answered(self, response: Command) -> None:
         """Set the answer; who calls this tells the sweep. For channels only."""
         self.response = response
-        self.done = True
         self._on_done = None
+        self._finish()
 
 
 @attrs.frozen(kw_only=True)
