@@ -153,6 +153,8 @@ class _Pipe:
 class MemoryStream(trio.abc.HalfCloseableStream):
     """One end of a connection of a `MemoryNetwork`."""
 
+    sends_now = True
+
     def __init__(
         self, outgoing: _Pipe, incoming: _Pipe, local_address: str, remote_address: str
     ) -> None:

@@ -11,12 +11,11 @@ import logging
 import os
 import socket
 import sys
-from typing import Final
+from typing import Final, Protocol, cast
 
 import trio
 
 from rocketmq_sdk.errors import ConfigurationError, ConnectError
-from rocketmq_sdk.transport.memory import MemoryStream
 
 logger = logging.getLogger("rocketmq_sdk.transport")
 
@@ -87,15 +86,25 @@ def _reason(error: BaseException) -> str:
     ]  # trio puts the address in front, which is named already
 
 
+class SendsNow(Protocol):
+    """A stream that is written to without a task, if `sends_now` is true."""
+
+    sends_now: bool
+
+    def send_now(self, data: bytes) -> int:
+        """What `send_now` of this module does."""
+        ...
+
+
 def can_send_now(stream: trio.abc.Stream) -> bool:
     """Whether `send_now` works with a stream.
 
-    It must be a bare TCP stream, on a system that writes to sockets as to files, or one
-    of a network in memory.
+    It must be a bare TCP stream, on a system that writes to sockets as to files, TLS
+    over one, or one of a network in memory.
     """
-    if isinstance(stream, MemoryStream):
-        return True
-    return isinstance(stream, trio.SocketStream) and sys.platform != "win32"
+    if isinstance(stream, trio.SocketStream):
+        return sys.platform != "win32"
+    return bool(getattr(stream, "sends_now", False))
 
 
 # Handing bytes to a sleeping writer task costs a pass of the loop, 20 to 30 us, which
@@ -104,13 +113,12 @@ def can_send_now(stream: trio.abc.Stream) -> bool:
 def send_now(stream: trio.abc.Stream, data: bytes) -> int:
     """Give the stream as many bytes as it takes at once; tells their number.
 
-    Only while no task sends on the stream.
+    Only while no task sends on the stream. What it did not take must be sent next.
 
     0 also when the stream is broken or closed: the next `send_all` meets the error.
     """
-    if isinstance(stream, MemoryStream):
-        return stream.send_now(data)
-    assert isinstance(stream, trio.SocketStream)
+    if not isinstance(stream, trio.SocketStream):
+        return cast("SendsNow", stream).send_now(data)
     try:
         return os.write(stream.socket.fileno(), data)
     except OSError:

@@ -7,6 +7,8 @@ RocketMQ 5.4.0).
 
 from __future__ import annotations
 
+import errno
+import socket
 import ssl
 from enum import Enum
 from typing import Final
@@ -14,6 +16,7 @@ from typing import Final
 import trio
 
 from rocketmq_sdk.errors import ConnectError
+from rocketmq_sdk.transport.tls_stream import TlsStream
 
 CLIENT_HELLO: Final = 0x16
 HANDSHAKE_TIMEOUT: Final = 10.0
@@ -67,11 +70,7 @@ async def start_client_tls(
 
     Raises `ConnectError`; the stream is closed then.
     """
-    return await _handshake(
-        trio.SSLStream(stream, context, server_hostname=host, https_compatible=True),
-        address,
-        timeout,
-    )
+    return await _handshake(TlsStream(stream, context, host=host), address, timeout)
 
 
 async def accept_tls(
@@ -90,7 +89,7 @@ async def accept_tls(
     fails, or it is gone; the stream is closed then.
     """
     try:
-        first = bytes(await stream.receive_some(1))
+        first = await _first_byte(stream)
     except _BROKEN as error:
         await trio.aclose_forcefully(stream)
         raise ConnectError(f"{address} went away: {error}", address=address) from error
@@ -109,17 +108,28 @@ async def accept_tls(
             else "does not speak TLS, which is required"
         )
         raise ConnectError(f"{address} {what}", address=address)
-    pushed = PushbackStream(stream, first)
+    peeked = isinstance(stream, trio.SocketStream)
     if not secure or context is None:
-        return pushed
+        return stream if peeked else PushbackStream(stream, first)
+    taken = b"" if peeked else first
     return await _handshake(
-        trio.SSLStream(pushed, context, server_side=True, https_compatible=True), address, timeout
+        TlsStream(stream, context, server_side=True, first=taken), address, timeout
     )
 
 
-async def _handshake(
-    secured: trio.SSLStream[trio.abc.Stream], address: str, timeout: float
-) -> trio.abc.Stream:
+async def _first_byte(stream: trio.abc.Stream) -> bytes:
+    """The first byte, none at the end; a socket keeps it."""
+    if not isinstance(stream, trio.SocketStream):
+        return bytes(await stream.receive_some(1))
+    try:
+        return await stream.socket.recv(1, socket.MSG_PEEK)
+    except OSError as error:
+        if error.errno == errno.EBADF:
+            raise trio.ClosedResourceError from error
+        raise
+
+
+async def _handshake(secured: TlsStream, address: str, timeout: float) -> trio.abc.Stream:
     with trio.move_on_after(timeout):
         try:
             await secured.do_handshake()
