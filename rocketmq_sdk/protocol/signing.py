@@ -13,12 +13,13 @@ import hashlib
 import hmac
 from base64 import b64encode
 from functools import lru_cache
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from rocketmq_sdk.protocol.command import Command
 
@@ -28,6 +29,8 @@ SIGNATURE: Final = "Signature"
 UNIQUE_QUERY: Final = "_UNIQUE_KEY_QUERY"
 """A field that clients up to 4.9.3 add behind their signature."""
 _VERSION_4_9_3: Final = 399
+_SHORT: Final = 1024
+"""Characters of names whose order is remembered."""
 _BLOCK: Final = 64
 _INNER: Final = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
@@ -42,10 +45,25 @@ def content_to_sign(ext_fields: Mapping[str, str], body: bytes | None) -> bytes:
 
     Names are ordered by UTF-16 units, as Java orders texts.
     """
-    ascii_only = "".join(ext_fields).isascii()
-    names = sorted(ext_fields) if ascii_only else sorted(ext_fields, key=_utf16)
-    values = [ext_fields[name] for name in names if name != SIGNATURE]
+    names = tuple(ext_fields)
+    # What anybody may send is not to be remembered, however long it is.
+    short = len("".join(names)) <= _SHORT
+    values = (_values(names) if short else _values_of(names))(ext_fields)
     return "".join(values).encode("utf-8", "replace") + (body or b"")
+
+
+def _values_of(names: tuple[str, ...]) -> Callable[[Mapping[str, str]], Iterable[str]]:
+    """What takes the signed values out of fields with these names, in their order."""
+    ascii_only = "".join(names).isascii()
+    order = sorted(names) if ascii_only else sorted(names, key=_utf16)
+    order = [name for name in order if name != SIGNATURE]
+    if len(order) > 1:
+        return itemgetter(*order)
+    return lambda fields: [fields[name] for name in order]
+
+
+# Sorting the names of each request would take as long as the arithmetic.
+_values = lru_cache(maxsize=256)(_values_of)
 
 
 def sign(ext_fields: Mapping[str, str], body: bytes | None, secret_key: str) -> str:

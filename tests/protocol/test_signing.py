@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.protocol import signing
 from rocketmq_sdk.protocol.signing import content_to_sign, sign, sign_in_place, verify
 from support.paths import CODEC_VECTORS
 
@@ -100,3 +101,14 @@ def test_signatures_are_those_of_the_standard_library(secret: str, value: str, b
     wanted = b64encode(hmac.digest(secret.encode(), content, "sha1")).decode()
     for _ in range(2):
         assert sign({"a": value, "Signature": "x"}, body, secret) == wanted
+
+
+def test_names_that_anybody_may_send_are_not_remembered() -> None:
+    """Their order counts all the same."""
+    before = signing._values.cache_info().currsize
+    names = [f"{'n' * 600}{number}" for number in (2, 1)]
+    fields = dict(zip(names, "ab", strict=True)) | {signing.SIGNATURE: "x"}
+    assert content_to_sign(fields, b"!") == b"ba!"
+    assert content_to_sign({"only": "1"}, None) == b"1"
+    assert content_to_sign({}, b"") == b""
+    assert signing._values.cache_info().currsize <= before + 2

@@ -53,6 +53,11 @@ class Audit:
         channel.attributes[_SESSIONS] = (key, now, 0)
         self._record(logging.INFO, channel, user, code, stage, reason, left_out)
 
+    @property
+    def tells_all(self) -> bool:
+        """Whether requests that are served are recorded too."""
+        return logger.isEnabledFor(logging.DEBUG)
+
     def passed(self, channel: Channel, user: str | None, code: int) -> None:
         """A request is served."""
         if logger.isEnabledFor(logging.DEBUG):

@@ -12,7 +12,6 @@ has all of it. Everything else is refused: what fails in here, too.
 from __future__ import annotations
 
 import functools
-import itertools
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
@@ -177,24 +176,20 @@ class Guard:
     ) -> Sequence[bytes | Command | None]:
         """Have the first of the requests served, up to one that is not let in."""
         session, code = self._session(channel), requests[0].code
-        admitted = list(
-            itertools.takewhile(
-                lambda request: (
-                    request.code == code
-                    and not request.is_response
-                    and self._lets_in(session, request)
-                ),
-                requests,
-            )
-        )
+        admitted: list[Command] = []
+        for request in requests:
+            if request.code != code or request.is_response or not self._lets_in(session, request):
+                break
+            admitted.append(request)
         if not admitted:
             return ()
         answers = serve(channel, admitted)
         counters, number = self._audit.counters, len(answers)
         counters["authenticated"] += number
         counters["allowed"] += number
-        for request in admitted[:number]:
-            self._audit.passed(channel, request.ext_fields.get(ACCESS_KEY), request.code)
+        if self._audit.tells_all:
+            for request in admitted[:number]:
+                self._audit.passed(channel, request.ext_fields.get(ACCESS_KEY), request.code)
         return answers
 
     def _lets_in(self, session: _Session, command: Command) -> bool:
