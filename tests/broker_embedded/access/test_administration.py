@@ -278,3 +278,19 @@ async def test_an_administrator_asks_over_another_connection(autojump_clock: Moc
         answer = await other.ask(Command(RequestCode.GET_BROKER_CONFIG))
         assert said(answer) == (16, "username cannot be null.")
         nursery.cancel_scope.cancel()
+
+
+async def test_a_name_without_a_signature_makes_nobody_a_super_user(
+    autojump_clock: MockClock,
+) -> None:
+    """Not even where white lists let the request in."""
+    lists = {"authentication_whitelist": "3001,3005", "authorization_whitelist": "3001,3005"}
+    async with open_broker(**ON, **lists) as (_broker, peer):
+        for fields in ({"AccessKey": ADMIN}, {"AccessKey": ADMIN, "Signature": "guessed"}):
+            boss = create("boss", kind="Super")
+            boss.ext_fields |= fields
+            assert (await peer.ask(boss)).code == 1
+            answer = await peer.ask(Command(RequestCode.AUTH_LIST_USER, ext_fields=dict(fields)))
+            assert SECRET.encode() not in answer.body
+        answer = await SignedPeer(peer).ask(RequestCode.AUTH_LIST_USER)
+        assert SECRET.encode() in answer.body
