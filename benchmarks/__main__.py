@@ -24,6 +24,7 @@ NAMES = (
     "stages",
     "processor",
     "observability",
+    "tls",
     "startup",
     "starting",
     "filters",

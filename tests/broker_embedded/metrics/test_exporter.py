@@ -148,3 +148,19 @@ async def test_a_store_that_has_failed_for_good_asks_for_a_restart() -> None:
         status, text = await get(broker.metrics_address, "/healthz")
         assert (status, text) == (503, "the broker needs a restart: the disk does not answer\n")
         assert (await get(broker.metrics_address, "/readyz"))[0] == 503
+
+
+async def test_a_broker_that_closes_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says so until it has closed, so that nobody is sent there any more."""
+    close, seen = EmbeddedBroker._close, list[tuple[int, str]]()
+
+    async def asked(broker: EmbeddedBroker, *arguments: Any) -> None:
+        assert broker.metrics_address is not None
+        for path in ("/readyz", "/healthz"):
+            seen.append(await get(broker.metrics_address, path))
+        await close(broker, *arguments)
+
+    monkeypatch.setattr(EmbeddedBroker, "_close", asked)
+    async with open_broker(metrics=0):
+        pass
+    assert seen == [(503, "not ready: the broker closes\n"), (200, "the broker runs\n")]
