@@ -20,6 +20,8 @@ from rocketmq_sdk.transport.tcp import can_send_now, send_now
 
 RECORD: Final = 16 * 1024
 READ_SIZE: Final = 64 * 1024
+_OWN_ANSWERS: Final = 64 * 1024
+"""Bytes that TLS itself may have to say; a peer that never reads could make it more."""
 _AT_ONCE: Final = 256 * 1024
 """Bytes that are encrypted before the stream must have taken them."""
 
@@ -119,6 +121,9 @@ class TlsStream(trio.abc.Stream):
             found = self._decrypt(limit)
             if found or self._ended:
                 return found
+            if self._outgoing.pending > _OWN_ANSWERS:
+                self._problem = trio.BrokenResourceError("the peer does not take what TLS answers")
+                raise self._problem
             if self._outgoing.pending and not self._writing.locked():
                 await self._answer()
 
