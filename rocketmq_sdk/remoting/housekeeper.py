@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from rocketmq_sdk.remoting.side_lane import SideLane
+
 if TYPE_CHECKING:
     from rocketmq_sdk.remoting.call_table import CallTable
 
@@ -64,7 +66,7 @@ class Kept(Protocol):
 class Housekeeper:
     """What the channels of one run share. `housekeeper` gives that of the caller."""
 
-    __slots__ = ("_heap", "_kept", "_queued", "_scope", "_watching", "_writer", "_writing")
+    __slots__ = ("_heap", "_kept", "_queued", "_scope", "_watching", "_writer", "_writing", "lane")
 
     def __init__(self) -> None:
         self._kept: dict[int, Kept] = {}
@@ -73,6 +75,8 @@ class Housekeeper:
         self._scope: trio.CancelScope | None = None
         self._writer: trio.lowlevel.Task | None = None
         self._watching = self._writing = False
+        self.lane = SideLane()
+        """For those that would hold up many others."""
 
     def keep(self, channel: Kept) -> None:
         """Look after a channel until `forget`."""

@@ -28,12 +28,13 @@ from rocketmq_sdk.errors import RemoteProtocolError, RocketMQError
 from rocketmq_sdk.lifecycle import bounded_cleanup, raise_unwrapped
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
-from rocketmq_sdk.protocol.frame import decode_frame
+from rocketmq_sdk.remoting.budget import ALWAYS_FAIR
 from rocketmq_sdk.remoting.channel import TURN, UNSENT_MAX, ChannelLimits, logger, turn_length
 from rocketmq_sdk.remoting.command_channel import CommandChannel
-from rocketmq_sdk.remoting.dispatch import error_response
 from rocketmq_sdk.remoting.form_requests import begin_requests
-from rocketmq_sdk.transport.tcp import can_send_now, send_now, send_some
+from rocketmq_sdk.remoting.queued_frames import DIRECT_SIZE, refuse_answers, take_frames
+from rocketmq_sdk.remoting.side_lane import REFUSED
+from rocketmq_sdk.transport.tcp import can_receive_now, can_send_now, send_now, send_some
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 
 READ_SIZE: Final = 64 * 1024
 READ_SIZE_MAX: Final = 1024 * 1024
-DIRECT_SIZE: Final = 256 * 1024
-"""More unsent bytes than this are left to the writer, which joins no more than this."""
 STEP: Final = 64 * 1024
 """Growth of unsent bytes after which the connection is weighed again."""
 PAUSE: Final = 15
@@ -64,6 +63,7 @@ class StreamChannel(CommandChannel):
     # shares its keys: it took 1.3 KiB more of each.
     __slots__ = (
         "_arrived",
+        "_aside",
         "_brake",
         "_budget",
         "_connection",
@@ -79,6 +79,7 @@ class StreamChannel(CommandChannel):
         "_leaving",
         "_load",
         "_overdue",
+        "_refused",
         "_stream",
         "_turn",
         "_turn_from",
@@ -121,6 +122,8 @@ class StreamChannel(CommandChannel):
         self._load = 0
         self._weigh_at = min(STEP, self._high_water)
         self._brake = False
+        self._aside = False  # whether it is served by the side lane
+        self._refused = False  # whether a request of the last chunk was
         self._frames: list[bytes] = []
         self._unsent = 0
         self._half_sent = 0  # of a piece that stays in memory until all of it has left
@@ -276,7 +279,7 @@ class StreamChannel(CommandChannel):
                         return
                     self._idle_writer = trio.lowlevel.current_task()
                     await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
-                data = self._take_frames()
+                data = take_frames(self._frames, self._unsent)
                 sent = await self._write_some(data)
                 if sent < len(data):
                     with memoryview(data) as view:
@@ -286,22 +289,6 @@ class StreamChannel(CommandChannel):
         except _BROKEN as error:
             self._connection.send_failed()
             self.abort(f"writing failed: {error or type(error).__name__}")
-
-    def _take_frames(self) -> bytes:
-        """All queued frames in one, or some of them when they are large: joining those
-        would cost their memory once more.
-        """
-        frames = self._frames
-        if len(frames) == 1 or self._unsent <= DIRECT_SIZE:
-            self._frames = []
-            return frames[0] if len(frames) == 1 else b"".join(frames)
-        size = number = 0
-        while number < len(frames) and (not number or size + len(frames[number]) <= DIRECT_SIZE):
-            size += len(frames[number])
-            number += 1
-        taken = frames[:number]
-        del frames[:number]
-        return taken[0] if number == 1 else b"".join(taken)
 
     async def _write_some(self, data: bytes | memoryview) -> int:
         self._write_began = began = trio.current_time()
@@ -333,7 +320,11 @@ class StreamChannel(CommandChannel):
                 if budget is not None and budget.tight and self._load >= pause_at:
                     await budget.wait_for_room(self)
                     pause_at = self._load + READ_SIZE_MAX
-                data = await stream.receive_some(size)
+                data: bytes | bytearray
+                if self._aside and can_receive_now(stream):
+                    data = await self._housekeeper.lane.receive(self, stream, READ_SIZE)
+                else:
+                    data = await stream.receive_some(size)
                 self.last_read = trio.current_time()
                 commands = connection.receive_commands(data if type(data) is bytes else bytes(data))
                 if self._load:
@@ -361,6 +352,7 @@ class StreamChannel(CommandChannel):
 
     async def _brake_now(self) -> None:
         """Let the peer take its answers before more are made."""
+        self._housekeeper.lane.leave(self)
         if self._unsent > self._high_water:
             await self._wait_unsent(self.limits.low_water)
         if self._budget is not None:
@@ -372,10 +364,11 @@ class StreamChannel(CommandChannel):
 
         Those of one code that follow each other are served together if possible.
         """
-        length = turn_length(self._crowd())
+        lane, length = self._housekeeper.lane, turn_length(self._crowd())
         turn_ends, busy, waited = trio.current_time() + length, 0.0, 0.0
         number, try_at, pause, look_at = 0, 0, 0, 4
         self._arrived = count = len(commands)
+        self._refused = False
         self._begin_turn()
         try:
             while number < count:
@@ -406,7 +399,10 @@ class StreamChannel(CommandChannel):
                 if trio.current_time() > turn_ends:
                     # A chunk can hold hundreds of dear requests; others have a turn.
                     self._end_turn()
-                    await trio.lowlevel.checkpoint()
+                    if length < TURN:
+                        await lane.take_turns(self)
+                    else:
+                        await trio.lowlevel.checkpoint()
                     self._begin_turn()
                     now, busy = trio.current_time(), busy + length
                     turn_ends = now + length
@@ -414,6 +410,9 @@ class StreamChannel(CommandChannel):
                     waited = now - self.last_read if busy > TURN else 0.0
         finally:
             self._end_turn()
+            lane.leave(self)
+            heavy = busy > 0.0 or self._refused or self._load > ALWAYS_FAIR
+            self._aside = heavy and length < TURN
 
     def _serve_alone(self, command: Command, waited: float, behind: int) -> None:
         """Serve one request and answer it, or refuse it."""
@@ -426,6 +425,8 @@ class StreamChannel(CommandChannel):
         elif command.flag & FLAG_ONEWAY:
             return
         if response is not None and not self.closed:
+            if response.code in REFUSED:
+                self._refused = True
             self._answer(command, response)
 
     def _serve_several(self, commands: list[Command], number: int, waited: float) -> int | None:
@@ -468,22 +469,10 @@ class StreamChannel(CommandChannel):
                     self.remote_address,
                     error,
                 )
-                self._refuse_turn(error)
+                more = refuse_answers(self._frames, self._turn_from, error, self._connection)
+                self._unsent += more
         self._handling = False
         self._flush()
-
-    def _refuse_turn(self, error: RocketMQError) -> None:
-        """Put errors in the place of the answers of this turn, which are not true."""
-        for number in range(self._turn_from, len(self._frames)):
-            frame = self._frames[number]
-            answer = decode_frame(memoryview(frame)[4:])
-            if not answer.flag & FLAG_RESPONSE:
-                continue
-            refusal = error_response(error)
-            refusal.opaque, refusal.encoding = answer.opaque, answer.encoding
-            refusal.flag |= FLAG_RESPONSE
-            self._frames[number] = replaced = self._connection.send(refusal)
-            self._unsent += len(replaced) - len(frame)
 
     # The connection as a whole
 
@@ -534,6 +523,7 @@ class StreamChannel(CommandChannel):
         except BaseExceptionGroup as group:
             raise_unwrapped(group)
         finally:
+            self._housekeeper.lane.leave(self)
             self._begin_close("the task that serves it was cancelled")
             self._finish()
             self._frames.clear()

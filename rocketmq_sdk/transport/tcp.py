@@ -125,6 +125,29 @@ def send_now(stream: trio.abc.Stream, data: bytes) -> int:
         return 0
 
 
+def can_receive_now(stream: trio.abc.Stream) -> bool:
+    """Whether `wait_readable` and `receive_now` work with a stream."""
+    return isinstance(stream, trio.SocketStream) and sys.platform != "win32"
+
+
+async def wait_readable(stream: trio.abc.Stream) -> None:
+    """Wait until something has come, without taking it."""
+    assert isinstance(stream, trio.SocketStream)
+    await trio.lowlevel.wait_readable(stream.socket)
+
+
+def receive_now(stream: trio.abc.Stream, size: int) -> bytes | None:
+    """What has come, up to `size` bytes; empty at the end, None when nothing has.
+
+    Raises `OSError`.
+    """
+    assert isinstance(stream, trio.SocketStream)
+    try:
+        return os.read(stream.socket.fileno(), size)
+    except BlockingIOError:
+        return None
+
+
 async def send_some(stream: trio.abc.Stream, data: bytes | memoryview) -> int:
     """Send what the stream takes, at least a byte; returns the number of bytes.
 
