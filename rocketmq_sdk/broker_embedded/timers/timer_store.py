@@ -545,7 +545,8 @@ class TimerStore:
     def _agrees(self, read_time: int) -> bool:
         """Whether each slot that counts has its last record in the log."""
         precision = self.precision_ms
-        for slot in self.wheel.slots(read_time):
+        # In the order of the log, which is read once at most then.
+        for slot in sorted(self.wheel.slots(read_time), key=lambda slot: slot.last):
             record = self.log.record(slot.last)
             if record is None or record.slot_time // precision * precision != slot.time:
                 return False

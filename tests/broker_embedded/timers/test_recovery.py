@@ -24,6 +24,7 @@ from rocketmq_sdk.broker_embedded.timers.wheel import PATH as WHEEL
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.names import TIMER_TOPIC
 from rocketmq_sdk.protocol.message_codec import decode_messages
+from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.timers import open_watched
 
@@ -54,6 +55,17 @@ def bodies_and_times(broker: EmbeddedBroker) -> list[tuple[int, int]]:
             (int(message.body), message.store_timestamp) for message in decode_messages(result.body)
         ]
     return found
+
+
+async def test_a_start_reads_the_log_of_very_many_slots_once(autojump_clock: MockClock) -> None:
+    files, count = FaultyFileSystem(blocking=True), 2000
+    async with open_watched(files) as (broker, peer, _deliveries):
+        await send_timers(broker, peer, *(1000 + n * 787 % count for n in range(count)))
+        await trio.sleep(20)
+    with files.faults.slow(Operation.READ, f"{DIRECTORY}/*", delay=0) as reads:
+        async with open_watched(files):
+            assert files.file_sizes(DIRECTORY)
+            assert reads.hits < 20
 
 
 LOSSES = {
