@@ -72,6 +72,11 @@ AIMS = (
     Aim("spark write, beside Kafka's", "spark write, Kafka's connector", 0.8),
     Aim("spark read, beside Kafka's", "spark read, Kafka's connector", 0.8),
     Aim("spark read, large pulls, beside Kafka's", "spark read, Kafka's connector", 0.8),
+    Aim(
+        "spark read, processor time, beside Kafka's",
+        "spark read, processor time, Kafka's connector",
+        0.8,
+    ),
     Aim("import rocketmq_sdk", "import trio", 2.0, at_most=True),
 )
 

@@ -9,6 +9,9 @@ The same rows go to both: 100-byte bodies, one key, a tag and three properties, 
 are four headers to Kafka. Both topics have as many queues as there are tasks. Here a
 row also gets its dedup id. Reads with all columns make 17 here and 8 of Kafka's; those
 with the same columns keep to what is there of Kafka's. The median of turns counts.
+
+Rows of a second of processor time count what driver, JVM, workers and both brokers use
+meanwhile: unlike a rate, that hardly depends on what else runs (Linux only).
 """
 
 from __future__ import annotations
@@ -136,13 +139,34 @@ def _written(frame: DataFrame, name: str, **options: str) -> float:
     return time.perf_counter() - begin
 
 
-def _read(frame: DataFrame, count: int) -> float:
+def _read(frame: DataFrame, count: int) -> tuple[float, float]:
+    """Seconds that a read takes, and those of processors."""
     found = frame.count()
     if found != count:
         raise RuntimeError(f"{found} rows are in the topic, not {count}")
-    begin = time.perf_counter()
+    begin, used = time.perf_counter(), _processor_seconds()
     frame.write.format("noop").mode("overwrite").save()
-    return time.perf_counter() - begin
+    return time.perf_counter() - begin, _processor_seconds() - used
+
+
+def _processor_seconds() -> float:
+    """What this process and all that come from it have used so far."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has just ended
+            parents[int(entry.name)] = int(fields[1])
+            ticks[int(entry.name)] = sum(map(int, fields[11:15]))
+    ours = {os.getpid()}
+    found = set(ours)
+    while found:
+        found = {each for each, parent in parents.items() if parent in ours} - ours
+        ours |= found
+    return sum(ticks.get(each, 0) for each in ours) / os.sysconf("SC_CLK_TCK")
 
 
 async def _topic(namesrv: str) -> None:
@@ -188,12 +212,19 @@ def run(report: Report, scale: float) -> None:
             frames[BOTH] = readers[LARGE].schema(SCHEMA).load()
             stored = (TURNS + 1) * count
             reads: dict[str, list[float]] = {name: [] for name in frames}
+            used: dict[str, list[float]] = {name: [] for name in frames}
             for _ in range(TURNS):
                 for name, frame in frames.items():
-                    reads[name].append(_read(frame, stored))
+                    seconds, of_processors = _read(frame, stored)
+                    reads[name].append(seconds)
+                    used[name].append(of_processors)
         finally:
             spark.stop()
-    for what, times, each in (("write", writes, count), ("read", reads, stored)):
+    for what, times, each in (
+        ("write", writes, count),
+        ("read", reads, stored),
+        ("read, processor time", used, stored),
+    ):
         for name, taken in times.items():
             rate = each / statistics.median(taken[-TURNS:])
             base = None if name == KAFKA else f"spark {what}, {KAFKA}"

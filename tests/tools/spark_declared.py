@@ -53,13 +53,20 @@ PATIENCE = 400
 def run_pipeline(directory: Path, namesrv: str) -> None:
     """Run the pipeline once, as `spark-pipelines run` does, on what is there.
 
+    Its catalog is kept beside it: Spark's own forgets the tables at the end of a run,
+    and the next one finds their files in its way (LOCATION_ALREADY_EXISTS).
+
     Raises `AssertionError` with what it said when it fails.
     """
     (directory / "transformations").mkdir(exist_ok=True)
     (directory / "spark-pipeline.yml").write_text(SPEC.format(storage=directory / "storage"))
     (directory / "transformations" / "flows.py").write_text(FLOWS.format(namesrv=namesrv))
+    kept = (
+        *("--conf", "spark.sql.catalogImplementation=hive"),
+        *("--conf", f"spark.sql.warehouse.dir={directory / 'warehouse'}"),
+    )
     done = subprocess.run(
-        [f"{os.environ['SPARK_HOME']}/bin/spark-pipelines", "run"],
+        [f"{os.environ['SPARK_HOME']}/bin/spark-pipelines", "run", *kept],
         cwd=directory,
         env={
             **os.environ,
