@@ -94,11 +94,10 @@ class PeekProcessor:
             missing = header.max_msg_nums - seen.count
             if missing <= 0:
                 continue
-            if store.is_cold(topic, queue_id, offset):
+            result = store.get_nowait(topic, queue_id, offset, missing, MAX_BYTES)
+            if result is None:
                 result = yield queue_id, offset, missing
                 assert result is not None
-            else:
-                result = store.get(topic, queue_id, offset, missing, MAX_BYTES)
             seen.bodies.append(result.body)
             seen.count += result.count
             if result.count:

@@ -374,11 +374,9 @@ class PopProcessor:
     ) -> Generator[Wanted | None, GetResult | None, GetResult]:
         topic, _group, queue_id = key
         most = most or pop.missing
-        if not self._store.is_cold(topic, queue_id, offset):
-            try:
-                return self._store.get(topic, queue_id, offset, most, MAX_BYTES, message_filter)
-            except StoreError as error:
-                return _unreadable(topic, queue_id, error)
+        found = self._store.get_nowait(topic, queue_id, offset, most, MAX_BYTES, message_filter)
+        if found is not None:
+            return found
         self._locked.add(key)
         try:
             result = yield topic, queue_id, offset, most, message_filter
