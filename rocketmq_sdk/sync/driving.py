@@ -174,7 +174,7 @@ class Driving:
         It is by its own next call, or when the keeper looks, or here if it is much. So
         a thread that submits message after message does not wake the keeper for each.
         """
-        if not self._lent or get_ident() != self._main:
+        if not self._lent or get_ident() != self._main or self.lost:
             return False
         return len(self._line) < MANY or self.drive(nothing, _DONE)
 
@@ -184,7 +184,7 @@ class Driving:
         Whether it was begun; it need not be done when this returns. Raises what
         handlers of signals raise.
         """
-        if get_ident() != self._main:
+        if get_ident() != self._main or self.lost:
             return False
         if not self._lent:
             self._asked = job

@@ -98,13 +98,15 @@ class SendHandle(Future[SendResult]):
     def result(self, timeout: float | None = None) -> SendResult:
         """The result; waits for it, up to `timeout` seconds (then `TimeoutError`)."""
         self._look()
-        if timeout is None and self._state != _FINISHED:
-            self._run.help(_Waited(self))
+        if self._state != _FINISHED:
+            self._wait(timeout)
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """The error, or None; waits for the end, up to `timeout` seconds."""
         self._look()
+        if self._state != _FINISHED:
+            self._wait(timeout)
         return super().exception(timeout)
 
     def wait(self) -> SendResult:
@@ -117,9 +119,15 @@ class SendHandle(Future[SendResult]):
         Whoever waits here does not look at the outcome: a failure still counts as seen
         by nobody.
         """
-        if not self.done():
-            self._run.help(_Waited(self))
+        if self._state != _FINISHED:
+            self._wait(None)
         super().exception()
+
+    def _wait(self, timeout: float | None) -> None:
+        """Raise an error where nobody would end it, and help if this thread may."""
+        self._run.check()
+        if timeout is None:
+            self._run.help(_Waited(self))
 
     def outcome(self) -> SendResult:
         """The result of a finished message, or its error raised."""

@@ -21,6 +21,7 @@ import trio
 from rocketmq_sdk.doors.outcomes import told_outside
 from rocketmq_sdk.errors import ClosedError, WrongRunError
 from rocketmq_sdk.sync.driving import Driving, nothing
+from rocketmq_sdk.sync.signals import undisturbed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,6 +34,7 @@ logger = logging.getLogger("rocketmq_sdk.sync")
 EXIT_TIMEOUT: Final = 5.0
 """Seconds that the end of the interpreter waits for what is still open."""
 _ENDED: Final = "it was closed with everything in rocketmq_sdk.sync"
+_CANCELLED: Final = "the call was cancelled"
 _FORKED: Final = (
     "this object was opened before the process was forked, and threads and connections do not "
     "come along. Open it in each process, after the fork: in gunicorn's post_fork hook, Celery's "
@@ -58,7 +60,10 @@ class Call:
         self._finished.acquire()
 
     def begin(self) -> None:
-        """Start it. Call it in trio."""
+        """Start it, unless it was cancelled. Call it in trio."""
+        if self.done:
+            return
+        self.scope = trio.CancelScope()  # here, so that a cancellation finds it at once
         try:
             self.context.run(self._run.nursery.start_soon, self.work)
         except RuntimeError:  # the nursery is closed
@@ -74,12 +79,12 @@ class Call:
 
     async def work(self) -> None:
         """The trio side."""
-        self.scope = trio.CancelScope()
+        assert self.scope is not None
         try:
             with self.scope:
                 self.value = await self.function()
             if self.scope.cancelled_caught:
-                self.error = ClosedError("the call was cancelled")
+                self.error = ClosedError(_CANCELLED)
         except BaseException as error:  # noqa: BLE001 - whoever called gets it
             self.error = told_outside(error, _ENDED)
         finally:
@@ -92,16 +97,25 @@ class Call:
         self._finished.release()
 
     def cancel(self) -> None:
-        """Cancel it. Call it in trio."""
-        if self.scope is not None and not self.done:
+        """Cancel it, or see to it that it does not begin. Call it in trio."""
+        if self.done:
+            return
+        if self.scope is None:  # an exception of a signal came before it was in the line
+            self.too_late(ClosedError(_CANCELLED))
+        else:
             self.scope.cancel()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end; whether it has come."""
-        if not self._finished.acquire(timeout=-1 if timeout is None else timeout):
-            return False
-        self._finished.release()
-        return True
+        if self.done:
+            return True
+        try:
+            self._finished.acquire(timeout=-1 if timeout is None else timeout)
+        finally:  # an exception of a signal, too, leaves it to the next one who waits
+            if self.done:
+                with contextlib.suppress(RuntimeError):
+                    self._finished.release()
+        return self.done
 
     def outcome(self) -> Any:
         """The result, or the error raised."""
@@ -132,7 +146,14 @@ class ThreadRun:
         self._driving = Driving(self._line, self._serve)
         self._began = threading.Event()
         self._thread = threading.Thread(target=self._work, name="rocketmq_sdk.sync", daemon=True)
-        self._thread.start()
+
+    def begin(self) -> None:
+        """Start it, if nobody has, and wait until it takes calls."""
+        with _state.lock:
+            if self._thread.ident is None:
+                # An exception of a signal inside of it is the end of the thread.
+                with undisturbed():
+                    self._thread.start()
         self._began.wait()
 
     def _work(self) -> None:
@@ -270,13 +291,16 @@ class ThreadRun:
                 self.ending = True
                 if _state.run is self:
                     _state.run = None
+                if self._began.is_set():
+                    self.post(self._set_last)  # so that it ends, whatever interrupts the wait
         if last:
             self.stop()
 
     def stop(self, timeout: float | None = None) -> None:
         """End the run, cancelling what is open in it."""
-        if self.lost or threading.get_ident() == self._thread.ident:
+        if self.lost or self._thread.ident in (None, threading.get_ident()):
             return
+        self._began.wait()
         self.post(self._set_last)
         self._thread.join(timeout)
 
@@ -306,7 +330,12 @@ def join_run() -> ThreadRun:
                 _state.ends_with_interpreter = True
                 atexit.register(_end_with_interpreter)
         run.users += 1
-        return run
+    try:
+        run.begin()
+    except BaseException:
+        run.leave()
+        raise
+    return run
 
 
 def _end_with_interpreter() -> None:

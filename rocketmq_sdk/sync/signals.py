@@ -12,10 +12,11 @@ from __future__ import annotations
 import signal as signals
 import sys
 from _signal import getsignal, signal  # type: ignore[import-not-found]  # without enums: quick
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 
 class PostponedSignals:
@@ -80,3 +81,18 @@ class PostponedSignals:
             if self.busy or came:
                 self.resume()
             raise
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Postpone signals in a block, if this is the main thread."""
+    signals = PostponedSignals(lambda: None)
+    try:
+        signals.postpone()
+    except ValueError:  # it is another thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        signals.resume()

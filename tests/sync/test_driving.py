@@ -7,15 +7,23 @@ import os
 import signal
 import threading
 import time
+import warnings
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
-from rocketmq_sdk import ClosedError, ConsumeFrom, Message, ReceivedMessage, WrongRunError
+from rocketmq_sdk import (
+    ClosedError,
+    ConsumeFrom,
+    Message,
+    ReceivedMessage,
+    WrongRunError,
+)
 from rocketmq_sdk.doors import turns
-from rocketmq_sdk.sync import EmbeddedBroker, Producer, PushConsumer, SimpleConsumer
+from rocketmq_sdk.sync import Admin, EmbeddedBroker, Producer, PushConsumer, SimpleConsumer
+from rocketmq_sdk.sync.run import Call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -281,3 +289,65 @@ def test_a_run_that_fails_lets_everybody_go(driven: bool, caplog: pytest.LogCapt
     assert "has failed" in caplog.text
     with EmbeddedBroker() as again, Producer("shop", namesrv=again) as fresh:
         fresh.send(Message("orders", b"1"))
+
+
+def test_a_call_that_is_interrupted_at_any_moment_ends() -> None:
+    with EmbeddedBroker() as broker:
+        run = broker._run
+        assert run is not None
+        at_once, never_begun, before = (Call(run, trio.sleep_forever) for _ in range(3))
+
+        def begin_and_cancel() -> None:
+            at_once.begin()
+            at_once.cancel()
+
+        run.post(begin_and_cancel)
+        run.post(never_begun.cancel)
+        run.post(before.cancel)
+        run.post(before.begin)
+        for call in (at_once, never_begun, before):
+            assert call.wait(20)
+            # A waiter that was interrupted when it had the lock keeps it.
+            call._finished.acquire(blocking=False)
+            assert call.wait(20)
+            with pytest.raises(ClosedError, match="cancelled"):
+                call.outcome()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_gives_no_turns_and_does_not_wait_for_its_parents_futures() -> None:
+    with (
+        EmbeddedBroker(auto_create_topic_enable="false") as broker,
+        Producer("shop", namesrv=broker, retry_until_deadline=True, send_timeout=1) as producer,
+    ):
+        Admin(client=producer.client).topics.create("orders")
+        send_until_driven(producer)
+        handle = producer.submit(Message("absent", b"1"))
+        producer.send(Message("orders", b"1"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child = os.fork()
+        if child == 0:  # pragma: no cover
+            status = 1
+            try:
+                for call in (handle.result, handle.exception, handle.settled, producer.flush):
+                    with pytest.raises(WrongRunError, match="forked"):
+                        call()
+                status = 7
+            finally:
+                os._exit(status)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 7
+        assert handle.exception(20) is not None
+
+
+def test_a_thread_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refused)
+        with pytest.raises(RuntimeError, match="new thread"):
+            EmbeddedBroker().__enter__()
+    with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
+        producer.send(Message("orders", b"1"))
