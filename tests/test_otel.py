@@ -5,7 +5,9 @@ SDK's exporter in memory.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -460,3 +462,66 @@ def test_a_span_of_an_asyncio_task_is_the_parent(recorded: Recorded) -> None:
     assert process.parent is not None
     assert process.parent.span_id == id_of(sent[0])
     assert inside == [id_of(process)]
+
+
+@pytest.mark.real_time
+def test_the_span_of_a_thread_is_the_parent_of_its_sends(recorded: Recorded) -> None:
+    tracer = recorded.provider.get_tracer("test")
+
+    def send_three() -> None:
+        with tracer.start_as_current_span("send orders", attributes=_fake()):
+            for _ in range(2):  # the second time without another thread
+                producer.send(Message("orders", b"1"))
+            producer.submit(Message("orders", b"2")).result(20)
+
+    with sync.EmbeddedBroker() as broker, sync.Producer("shop", namesrv=broker) as producer:
+        send_three()
+        thread = threading.Thread(target=send_three)
+        thread.start()
+        thread.join()
+    spans = recorded.named("send orders")
+    mine = Counter(id_of(span) for span in spans if span.kind is SpanKind.INTERNAL for _ in "123")
+    sends = [span for span in spans if span.kind is SpanKind.PRODUCER]
+    assert Counter(send.parent and send.parent.span_id for send in sends) == mine
+    assert len(sends) == 6
+
+
+@pytest.mark.real_time
+def test_each_call_of_a_listener_in_asyncio_has_its_span_and_a_context_of_its_own(
+    recorded: Recorded,
+) -> None:
+    inside: list[tuple[int, int, str]] = []
+    variable = contextvars.ContextVar("variable", default="unset")
+
+    def span() -> int:
+        return trace.get_current_span().get_span_context().span_id
+
+    async def listener(message: ReceivedMessage) -> None:
+        first, before = span(), variable.get()
+        variable.set(message.body.decode())
+        await asyncio.sleep(0.001)
+        assert variable.get() == message.body.decode()
+        inside.append((first, span(), before))
+
+    async def main() -> None:
+        async with (
+            aio.EmbeddedBroker() as broker,
+            aio.Producer("shop", namesrv=broker) as producer,
+            aio.PushConsumer(
+                "billing",
+                namesrv=broker,
+                subscriptions={"orders": "*"},
+                listener=listener,
+                consume_from=ConsumeFrom.FIRST_OFFSET,
+                concurrency=1,
+            ),
+        ):
+            for number in range(4):
+                await producer.send(Message("orders", b"%d" % number))
+            while len(inside) < 4:
+                await asyncio.sleep(0.002)
+
+    asyncio.run(main())
+    spans = {id_of(each) for each in recorded.named("process orders")}
+    assert {first for first, _, _ in inside} == spans
+    assert all(first == later and before == "unset" for first, later, before in inside)

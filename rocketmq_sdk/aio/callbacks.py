@@ -35,9 +35,15 @@ _library = sniffio.thread_local
 class _Job:
     """A call that waits for something, and the trio task that waits for the call."""
 
-    __slots__ = ("coroutine", "raise_cancel", "task", "waits_for")
+    __slots__ = ("context", "coroutine", "raise_cancel", "task", "waits_for")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, object], waits_for: object) -> None:
+    def __init__(
+        self,
+        context: contextvars.Context,
+        coroutine: Coroutine[Any, Any, object],
+        waits_for: object,
+    ) -> None:
+        self.context = context
         self.coroutine = coroutine
         self.waits_for = waits_for
         self.task = trio.lowlevel.current_task()
@@ -47,7 +53,7 @@ class _Job:
 class _Carrier:
     """A task of the loop that carries calls on, one at a time."""
 
-    __slots__ = ("_owner", "begun", "context", "job", "loop", "task", "waiter")
+    __slots__ = ("_owner", "begun", "job", "loop", "task", "waiter")
 
     def __init__(self, owner: LoopCalls, loop: asyncio.AbstractEventLoop) -> None:
         self._owner = owner
@@ -55,10 +61,7 @@ class _Carrier:
         self.job: _Job | None = None
         self.begun = False
         self.waiter: asyncio.Future[None] = loop.create_future()
-        self.context = contextvars.copy_context()
-        self.task = loop.create_task(
-            self._carry(), name="a call of rocketmq_sdk.aio", context=self.context
-        )
+        self.task = loop.create_task(self._carry(), name="a call of rocketmq_sdk.aio")
 
     def take(self, job: _Job) -> None:
         """Carry a call on."""
@@ -118,6 +121,7 @@ class _Rest:
 
     def __await__(self) -> Generator[Any, Any, object]:
         coroutine, waits_for = self._job.coroutine, self._job.waits_for
+        run = self._job.context.run
         step: Callable[[Any], object]
         argument: Any
         while True:
@@ -128,7 +132,7 @@ class _Rest:
             else:
                 step, argument = coroutine.send, sent
             try:
-                waits_for = step(argument)
+                waits_for = run(step, argument)
             except StopIteration as end:
                 return end.value
 
@@ -148,10 +152,11 @@ class LoopCalls:
         """
         carrier = self._carrier()
         loop, task = carrier.loop, carrier.task
+        context = contextvars.copy_context()  # its own, as a task would have one
         library, _library.name = _library.name, None
         _enter_task(loop, task)
         try:
-            coroutine, waits_for = carrier.context.run(_first_step, function, argument)
+            coroutine, waits_for = context.run(_first_step, function, argument)
         except StopIteration as end:
             self.idle.append(carrier)
             return end.value
@@ -164,7 +169,7 @@ class LoopCalls:
         finally:
             _leave_task(loop, task)
             _library.name = library
-        return await self._carried(carrier, _Job(coroutine, waits_for))
+        return await self._carried(carrier, _Job(context, coroutine, waits_for))
 
     async def _carried(self, carrier: _Carrier, job: _Job) -> Any:
         carrier.take(job)

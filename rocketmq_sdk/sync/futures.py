@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketmq_sdk.model.results import SendResult
@@ -47,6 +48,7 @@ class SendHandle(Future[SendResult]):
         self._state = _UNDER_WAY
         self._result: SendResult | None = None
         self._exception: BaseException | None = None
+        self._context = copy_context()  # observers look for the caller's span in it
         self._run = run
         self._handle: InnerSendHandle | InnerAccumulatedHandle | None = None
         self._seen = False
@@ -144,6 +146,9 @@ class SendHandle(Future[SendResult]):
 
     def begin(self, producer: InnerProducer, aimed: Aimed) -> None:
         """Hand the message over. Runs in trio."""
+        self._context.run(self._begin, producer, aimed)
+
+    def _begin(self, producer: InnerProducer, aimed: Aimed) -> None:
         try:
             handle = self._hand_over(producer, aimed)
         except Exception as error:  # noqa: BLE001 - whoever asks is told
@@ -224,6 +229,7 @@ class Sending:
 
     __slots__ = (
         "_aimed",
+        "_context",
         "_finished",
         "_inner",
         "_run",
@@ -238,6 +244,7 @@ class Sending:
     def __init__(
         self, run: ThreadRun, inner: InnerProducer, message: Message, aimed: Aimed
     ) -> None:
+        self._context = copy_context()
         self._run = run
         self._inner = inner
         self._aimed = aimed
@@ -253,6 +260,9 @@ class Sending:
 
     def begin(self) -> None:
         """Hand the message over. Runs in trio."""
+        self._context.run(self._begin)
+
+    def _begin(self) -> None:
         queue, selector, key, timeout = self._aimed
         try:
             handle = self.handle = self._inner.begin(self.message, queue, selector, key, timeout)

@@ -280,7 +280,7 @@ def test_polls_of_several_tasks_and_what_they_have_done() -> None:
             for number in range(40):
                 await producer.send(Message("orders", b"%d" % number))
             async with LitePullConsumer(
-                "g", namesrv=broker, subscriptions=TOPICS, consume_from=FIRST
+                "g", namesrv=broker, subscriptions=TOPICS, consume_from=FIRST, polled_is_done=True
             ) as consumer:
                 bodies: list[bytes] = []
 
