@@ -195,5 +195,10 @@ def resolve_namesrv(namesrv: NamesrvSource | None) -> tuple[str, ...] | ChannelS
     if isinstance(namesrv, Sequence):
         return parse_addresses(list(namesrv))
     if not hasattr(namesrv, "open_channel"):
-        raise WrongTypeError(f"namesrv is {namesrv!r:.200}; give addresses or an EmbeddedBroker")
+        remedy = (
+            "give its namesrv_address"  # of a test kit's broker, or of one of another door
+            if hasattr(type(namesrv), "namesrv_address")
+            else "give addresses or an EmbeddedBroker"
+        )
+        raise WrongTypeError(f"namesrv is {namesrv!r:.200}; {remedy}")
     return namesrv

@@ -111,11 +111,15 @@ class Call:
             return True
         try:
             self._finished.acquire(timeout=-1 if timeout is None else timeout)
-        finally:  # an exception of a signal, too, leaves it to the next one who waits
-            if self.done:
-                with contextlib.suppress(RuntimeError):
-                    self._finished.release()
+        finally:  # after an exception of a signal, too
+            self._let_next()
         return self.done
+
+    def _let_next(self) -> None:
+        """Leave the lock to the next one who waits, if it is done."""
+        if self.done:
+            with contextlib.suppress(RuntimeError):
+                self._finished.release()
 
     def outcome(self) -> Any:
         """The result, or the error raised."""

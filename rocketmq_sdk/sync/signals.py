@@ -71,7 +71,9 @@ class PostponedSignals:
         replaced, came = self._replaced, self.came
         try:
             while replaced:
-                signal(replaced[-1], self._handlers[replaced[-1]])
+                number = replaced[-1]
+                if getsignal(number) == self._note:  # not so in other threads, for example
+                    signal(number, self._handlers[number])
                 del replaced[-1]
             self.busy = False
             while came:

@@ -24,6 +24,7 @@ from rocketmq_sdk import (
 from rocketmq_sdk.doors import turns
 from rocketmq_sdk.sync import Admin, EmbeddedBroker, Producer, PushConsumer, SimpleConsumer
 from rocketmq_sdk.sync.run import Call
+from rocketmq_sdk.sync.signals import PostponedSignals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -351,3 +352,15 @@ def test_a_thread_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch
             EmbeddedBroker().__enter__()
     with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
         producer.send(Message("orders", b"1"))
+
+
+def test_other_threads_cannot_postpone_and_do_without() -> None:
+    def opened() -> int:
+        with pytest.raises(ValueError, match="main thread"):
+            PostponedSignals(lambda: None).postpone()
+        with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
+            return producer.send(Message("orders", b"1")).queue_offset
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        assert pool.submit(opened).result(20) == 0
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
