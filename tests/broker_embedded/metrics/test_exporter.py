@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from rocketmq_sdk import EmbeddedBroker
+from rocketmq_sdk import EmbeddedBroker, Message, Producer
+from rocketmq_sdk.broker_embedded.replication.slave import SlaveState
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.errors import ConfigurationError, StoreError
@@ -164,3 +165,35 @@ async def test_a_broker_that_closes_is_not_ready(monkeypatch: pytest.MonkeyPatch
     async with open_broker(metrics=0):
         pass
     assert seen == [(503, "not ready: the broker closes\n"), (200, "the broker runs\n")]
+
+
+async def test_a_slave_has_metrics_of_its_own() -> None:
+    """How far it is behind, told by itself and by its master; it took no messages."""
+    here: dict[str, Any] = {
+        "listen": 0,
+        "metrics": 0,
+        "mapped_file_size_commit_log": 65536,
+        "memory_limit": 64 << 20,
+    }
+    pair = {"broker_role": "SYNC_MASTER", "total_replicas": 2, "in_sync_replicas": 2}
+    async with (
+        EmbeddedBroker(namesrv_listen=0, slave_timeout=30_000, **pair, **here) as master,
+        EmbeddedBroker(
+            broker_role="SLAVE", broker_id=1, namesrv_addr=master.namesrv_address, **here
+        ) as slave,
+        Producer("shop", namesrv=master.namesrv_address) as producer,
+    ):
+        follower = slave.parts.replication.slave
+        assert follower is not None
+        await until(lambda: follower.state is SlaveState.FOLLOWING)
+        await producer.send(Message("orders", b"1"))
+        pages = {
+            name: samples(await scrape(each))
+            for name, each in (("master", master), ("slave", slave))
+        }
+    for name, page in pages.items():
+        assert page["rocketmq_sdk_broker_role"] == {(name,): 1}
+    assert list(pages["master"]["rocketmq_sdk_slave_behind_bytes"].values()) == [0]
+    assert pages["slave"]["rocketmq_sdk_master_ahead_bytes"] == {(): 0}
+    assert pages["master"]["rocketmq_messages_in_total"] == {("false", "normal", "orders"): 1}
+    assert "rocketmq_messages_in_total" not in pages["slave"]
