@@ -46,6 +46,11 @@ def add_test_broker(commands: argparse._SubParsersAction[Any]) -> None:
     command.add_argument(
         "--seed", metavar="FILE", help="topics, groups, messages and offsets (JSON or TOML)"
     )
+    command.add_argument(
+        "--emulate",
+        metavar="RELEASE",
+        help="be to clients as Apache's broker of an older release, such as 4.9.7",
+    )
     command.add_argument("--store", metavar="DIR", help="store directory (default: in memory)")
     command.add_argument(
         "--set",
@@ -77,6 +82,7 @@ def run_test_broker(options: argparse.Namespace) -> int:
             as_json=options.json,
             seed=options.seed,
             virtual_clock=options.virtual_clock,
+            emulate=options.emulate,
             config=config,
         )
     )

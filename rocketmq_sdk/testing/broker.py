@@ -112,6 +112,7 @@ class TestBroker(RunsOnce):
         self.network = network or Network()
         """The network in memory on which parties reach it."""
         release = None if emulate is None else Release(emulate)
+        self._began_as = release
         self._exchange = Exchange(self.seen, self.faults, self.clock.now_ms, release)
         self._errors = ListenerErrors() if strict else None
         self._present: BrokerLife | None = None
@@ -163,6 +164,12 @@ class TestBroker(RunsOnce):
 
     _tcp_address: str | None = None
     _tcp_namesrv: str | None = None
+
+    @property
+    def emulates(self) -> str | None:
+        """The older release that it is to its clients; None where it is itself."""
+        release = self._exchange.release
+        return None if release is None else str(release)
 
     def health(self) -> BrokerHealth:
         """As `EmbeddedBroker.health`. Raises `ClosedError` when it is stopped."""
@@ -520,8 +527,23 @@ class TestBroker(RunsOnce):
         Addresses stay, and connections break. It runs afterwards.
         """
         self.faults.clear()
+        self._exchange.release = self._began_as
         await self._replace(Snapshot())
         self._forget()
+
+    async def emulate(self, release: str | None) -> None:
+        """Be to clients as Apache's broker of another release, such as "4.9.7".
+
+        None makes it again what it was made as. A running broker is restarted, so that
+        clients meet the release on new connections. Raises `ConfigurationError` for a
+        release that cannot be emulated, and changes nothing then.
+        """
+        wanted = self._began_as if release is None else Release(release)
+        running = self.running
+        await self.stop()
+        self._exchange.release = wanted
+        if running:
+            await self.start()
 
     async def _replace(self, snapshot: Snapshot) -> None:
         if self._path is None and self._kept is None:

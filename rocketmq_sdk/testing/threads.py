@@ -281,6 +281,7 @@ class BlockingBroker(_Face):
     snapshot = _blocking(TestBroker.snapshot)
     restore = _blocking(TestBroker.restore)
     reset = _blocking(TestBroker.reset)
+    emulate = _blocking(TestBroker.emulate)
 
     def __init__(self, thread: BrokerThread) -> None:
         super().__init__(thread)
@@ -307,6 +308,7 @@ class AsyncioBroker(_Face):
     snapshot = _in_asyncio(TestBroker.snapshot)
     restore = _in_asyncio(TestBroker.restore)
     reset = _in_asyncio(TestBroker.reset)
+    emulate = _in_asyncio(TestBroker.emulate)
 
     def __init__(self, thread: BrokerThread) -> None:
         super().__init__(thread)

@@ -87,6 +87,7 @@ def test_the_demo_runs_against_a_name_server_elsewhere() -> None:
         (["broker", "--set", "no equals sign"], "no equals sign"),
         (["broker", "--set", "flushDiskTyp=SYNC_FLUSH"], "did you mean flushDiskType"),
         (["test-broker", "--set", "brokerNam=x"], "did you mean brokerName"),
+        (["test-broker", "--emulate", "3.2.6"], "'3.2.6' cannot be emulated"),
         (["broker", "--lisen", "x:1"], "no option --lisen; did you mean --listen"),
         (["broker", "--requ"], "no option --requ"),
         (["broker", "extra"], "'extra' is too much"),

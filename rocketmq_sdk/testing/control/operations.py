@@ -115,6 +115,13 @@ class Operations:
         return (
             Row("GET", "/v1/broker", self._state, "whether it runs, and where"),
             *lives,
+            Row(
+                "POST",
+                "/v1/broker/emulate",
+                self._emulate,
+                "be to clients as Apache's broker of an older release; connections break",
+                (Field("release", str, "such as 4.9.7; without it as the broker began"),),
+            ),
             Row("GET", "/v1/report", self._report, "what it holds and saw, as text"),
             Row("GET", "/v1/topics", self._topics, "all topics, with their numbers of messages"),
             Row(
@@ -191,12 +198,17 @@ class Operations:
 
         return change
 
+    async def _emulate(self, arguments: Arguments) -> object:
+        await self._broker.emulate(arguments.get("release"))
+        return self._describe()
+
     def _describe(self) -> dict[str, object]:
         broker = self._broker
         health = broker.health() if broker.running else None
         return {
             "running": broker.running,
             "brokerName": broker.config.broker_name,
+            "emulates": broker.emulates,
             "address": broker.address,
             "namesrvAddress": broker.namesrv_address,
             "takingMessages": health is not None and health.taking_messages,

@@ -33,6 +33,7 @@ class ProcessOptions:
     as_json: bool = False
     seed: str | None = None
     virtual_clock: bool = False
+    emulate: str | None = None
     config: BrokerConfig | None = None
 
 
@@ -71,6 +72,7 @@ async def _serve(options: ProcessOptions, clock: MockClock | None) -> None:
                 listen=options.listen,
                 namesrv_listen=options.namesrv_listen,
                 config=options.config,
+                emulate=options.emulate,
                 **settings,
             ) as broker,
             open_quiet_nursery() as nursery,

@@ -37,7 +37,8 @@ class Exchange:
         release: Release | None = None,
     ) -> None:
         """With `release` the broker is as one of that release to its clients."""
-        self._release = release
+        self.release = release
+        """The release that it emulates; None for this package's own."""
         self._recording = recording
         self._faults = faults
         self._now_ms = now_ms
@@ -77,8 +78,8 @@ class Exchange:
 
         `rows` are those of the requests that `serve` knows, `where` is what it is.
         """
-        if self._release is not None and where == BROKER:
-            serve = self._older(self._release, serve)
+        if self.release is not None and where == BROKER:
+            serve = self._older(self.release, serve)
 
         @trio.lowlevel.enable_ki_protection
         def handle(channel: Channel, request: Command) -> Command | Continuation | None:

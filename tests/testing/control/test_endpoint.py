@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from rocketmq_sdk import Message, Producer
+from rocketmq_sdk import Admin, Message, NotSupportedError, Producer
 from rocketmq_sdk.errors import BrokerError, ConfigurationError
 from rocketmq_sdk.http_server import BODY_MAX, HEAD_MAX
 from rocketmq_sdk.testing import TestBroker
@@ -123,6 +123,25 @@ async def test_lives_and_states() -> None:
         status, found = await control.ask("GET", "/v1/topics")
         assert (status, found["kind"]) == (409, "ClosedError")
         assert (await control.done("GET", "/v1/broker"))["running"] is False
+
+
+async def test_a_release_that_is_emulated_until_a_reset() -> None:
+    async with TestBroker() as broker, open_control(broker) as control:
+        assert (await control.done("GET", "/v1/broker"))["emulates"] is None
+        await send(broker, "1")
+        found = await control.done("POST", "/v1/broker/emulate", {"release": "4.9.7"})
+        assert (found["emulates"], found["running"]) == ("4.9.7", True)
+        assert len(broker.sent("orders")) == 1
+        async with Admin(namesrv=broker) as admin:
+            with pytest.raises(NotSupportedError, match=r"since RocketMQ 5\.3\.0"):
+                await admin.users.list()
+        status, _ = await control.ask("POST", "/v1/broker/emulate", {"release": "3.2.6"})
+        assert (status, broker.emulates) == (400, "4.9.7")
+        await control.done("POST", "/v1/broker/stop")
+        found = await control.done("POST", "/v1/broker/emulate")
+        assert (found["emulates"], found["running"]) == (None, False)
+        await control.done("POST", "/v1/broker/emulate", {"release": "5.1.4"})
+        assert (await control.done("POST", "/v1/broker/reset"))["emulates"] is None
 
 
 async def test_a_clock_that_moves() -> None:

@@ -58,6 +58,7 @@ async def test_a_delay_of_half_an_hour_is_over_when_the_clock_is_moved(tmp_path:
         f"--seed={seed}",
         "--virtual-clock",
         "--set=brokerName=shop",
+        "--emulate=5.1.4",
     ) as process:
         await until(ready.exists)
         where = json.loads(ready.read_text())
@@ -67,6 +68,7 @@ async def test_a_delay_of_half_an_hour_is_over_when_the_clock_is_moved(tmp_path:
             control = where["control"]
 
             def use() -> Any:
+                assert ask(control, "/v1/broker")["emulates"] == "5.1.4"
                 ask(control, "/v1/clock", {"advance": 1801})
                 return ask(control, "/v1/wait", {"for": "stored", "topic": "orders"})
 
