@@ -153,7 +153,7 @@ class TransactionCheckService:
                     result.status.name,
                 )
                 return
-            self._table.finished(half, result)
+            self._table.finished(half, result, is_committed=None)
             del self._unended[0]
             logger.info(
                 "the half message %d was ended and had no op record; it has one now", half.offset
@@ -339,7 +339,7 @@ class TransactionCheckService:
                     results[-1].status.name,
                 )
             return
-        self._table.finished(half, results[-1])
+        self._table.finished(half, results[-1], is_committed=False)
         logger.warning(
             "the half message %s goes to %s: %s",
             message.message_id,

@@ -52,6 +52,8 @@ _OP_CODE: Final = tags_code(_OP_TAG)
 _MAX_OP_DIGITS: Final = 19
 _LOAD_TRIES: Final = 3
 """How often a message is read in vain at the start before it is passed over."""
+_REMEMBERED: Final = 10_000
+"""So many transactions that ended last keep their outcome, until the broker stops."""
 RESUMED: Final = "0"
 """Number of checks in the copy of a given-up half message that was resumed.
 
@@ -109,6 +111,11 @@ def op_message(offset: int, *, now_ms: int, host: bytes) -> MessageToStore:
     )
 
 
+def _key_of(message: ReceivedMessage) -> str:
+    text = message.properties_bytes.decode("utf-8", "replace")
+    return transaction_key(text, message.body_crc, message.commit_log_offset)
+
+
 def op_offsets(body: bytes) -> list[int]:
     """The half offsets in the body of an op message.
 
@@ -136,6 +143,7 @@ class TransactionTable:
         self._noted: tuple[int, int, int] | None = None
         """A log position, and the progress to commit once it is durable up to there."""
         self._half_end = 0
+        self._outcomes: OrderedDict[str, bool] = OrderedDict()
         self.unended: list[Half] = []
         """After `load`: half messages that are ended, but without an op record yet."""
         self.unread: list[tuple[Place, str]] = []
@@ -170,8 +178,13 @@ class TransactionTable:
 
     def open_half(self, message: ReceivedMessage) -> Half | None:
         """The last copy of a half message's transaction; None when it is finished."""
-        text = message.properties_bytes.decode("utf-8", "replace")
-        return self._by_key.get(transaction_key(text, message.body_crc, message.commit_log_offset))
+        return self._by_key.get(_key_of(message))
+
+    def was_committed(self, message: ReceivedMessage) -> bool | None:
+        """Whether a transaction that is over was committed; None when that is not known
+        any more.
+        """
+        return self._outcomes.get(_key_of(message))
 
     def get(self, offset: int) -> Half | None:
         """The open half message at an offset of the half queue."""
@@ -185,8 +198,13 @@ class TransactionTable:
         """The offsets of all open half messages, oldest first."""
         return list(self._halves)
 
-    def finished(self, half: Half, op: PutResult) -> None:
-        """The op record of a half message was appended."""
+    def finished(self, half: Half, op: PutResult, *, is_committed: bool | None) -> None:
+        """The op record of a half message was appended; None: nobody knows the outcome."""
+        self._outcomes.pop(half.key, None)
+        if is_committed is not None:
+            self._outcomes[half.key] = is_committed
+            if len(self._outcomes) > _REMEMBERED:
+                self._outcomes.popitem(last=False)
         self._ops.append((op.queue_offset, half.offset))
         self._op_end = max(self._op_end, op.queue_offset + 1)
         self.forget(half)

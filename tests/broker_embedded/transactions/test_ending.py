@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.broker_embedded.transactions.table import TransactionTable
+from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.names import SCHEDULE_TOPIC, TRANSACTION_HALF_TOPIC, TRANSACTION_OP_TOPIC
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
@@ -121,7 +122,7 @@ async def test_an_open_end_changes_nothing(autojump_clock: MockClock) -> None:
 
 @pytest.mark.parametrize("second", [COMMIT, ROLLBACK])
 @pytest.mark.parametrize("first", [COMMIT, ROLLBACK])
-async def test_ending_what_is_ended_succeeds_and_stores_nothing(
+async def test_ending_what_is_ended_stores_nothing_and_tells_when_it_was_the_other_way(
     first: int, second: int, autojump_clock: MockClock
 ) -> None:
     with trio.fail_after(60):
@@ -129,8 +130,29 @@ async def test_ending_what_is_ended_succeeds_and_stores_nothing(
             answer = await begun(peer, b"half")
             await ended(peer, answer, first)
             end = broker.store.max_physical_offset
-            assert (await ended(peer, answer, second)).code == 0
+            again = await ended(peer, answer, second)
+            if second == first:
+                assert again.code == 0
+            else:
+                what = "committed" if first == COMMIT else "rolled back or given up"
+                assert (again.code, again.remark) == (
+                    ResponseCode.ILLEGAL_OPERATION,
+                    f"the transaction was {what} before",
+                )
             assert broker.store.max_physical_offset == end
+
+
+async def test_outcomes_are_forgotten_in_the_order_of_their_ends(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{TransactionTable.__module__}._REMEMBERED", 2)
+    with trio.fail_after(60):
+        async with open_broker() as (_broker, peer):
+            halves = [await begun(peer, b"%d" % number) for number in range(3)]
+            for half in halves:
+                await ended(peer, half, ROLLBACK)
+            codes = [(await ended(peer, half, COMMIT)).code for half in halves]
+            assert codes == [0, *[ResponseCode.ILLEGAL_OPERATION] * 2]
 
 
 async def test_a_half_message_sent_again_after_a_lost_answer_is_one_transaction(
