@@ -6,12 +6,12 @@ must be. Unless said otherwise bounds are inclusive.
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
 from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
+from rocketmq_sdk.spelling import meant
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -182,23 +182,12 @@ def refuse_unknown(options: Mapping[str, object], known: frozenset[str], what: s
     """
     unknown = sorted(set(options) - known)
     if unknown:
-        near = [
-            match
-            for name in unknown
-            for match in difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.7)
-        ]
-        hint = f"; did you mean {', '.join(near)}?" if near else ";"
         raise ConfigurationError(
-            f"{what} has no setting {', '.join(unknown)}{hint} there are {', '.join(sorted(known))}"
+            f"{what} has no setting {', '.join(unknown)}"
+            f"{meant(*unknown, known=known, most=1) or ';'} there are {', '.join(sorted(known))}"
         )
 
 
 def no_such_setting(name: str, known: Iterable[str], owner: str = "the broker") -> str:
     """What is said of a setting that does not exist, with the nearest names."""
-    # Of both spellings that of the name is told.
-    both = sorted(known, key=lambda each: ("_" in each) == ("_" in name))
-    names = {each.replace("_", "").lower(): each for each in both}
-    plain = name.replace("_", "").lower()
-    near = [names[each] for each in difflib.get_close_matches(plain, names, 3, 0.75)]
-    hint = f"; did you mean {', '.join(near)}?" if near else ""
-    return f"{owner} has no setting {name}{hint}"
+    return f"{owner} has no setting {name}{meant(name, known=known)}"

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 LAYERS = {
     # layer: (the first parts of its modules' names, the layers that it may import)
-    "0a": ("errors codes names backoff validators distinct releases log_fields log_format", ""),
+    "0a": (
+        "errors codes names backoff spelling validators distinct releases log_fields log_format",
+        "",
+    ),
     "0b": ("clock watermark lifecycle", "0a"),
     "1": ("model", "0a"),
     "2": ("protocol", "0a 1"),

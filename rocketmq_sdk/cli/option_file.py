@@ -10,8 +10,8 @@ import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from rocketmq_sdk.cli.spelling import meant
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.spelling import meant
 
 if TYPE_CHECKING:
     import argparse
@@ -85,7 +85,8 @@ def with_option_file(parser: Parser, arguments: Sequence[str] | None) -> argpars
         action = known.get(name)
         if action is None:
             raise ConfigurationError(
-                f"{path} has {name!r}, which is no option of {options.command}{meant(name, known)}"
+                f"{path} has {name!r}, which is no option of {options.command}"
+                f"{meant(name, known=known)}"
             )
         value = _value(action, given, f"{name} in {path}")
         above = outer.get(f"--{name}")

@@ -5,18 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from rocketmq_sdk.spelling import meant
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-
-def meant(name: str, known: Iterable[str]) -> str:
-    """`; did you mean ...?` with the nearest names, or nothing."""
-    lower = {each.lower(): each for each in known}
-    near = [lower[each] for each in get_close_matches(name.lower(), lower, 3, 0.6)]
-    return f"; did you mean {', '.join(near)}?" if near else ""
+    from collections.abc import Sequence
 
 
 class Parser(argparse.ArgumentParser):
@@ -60,7 +54,7 @@ class Parser(argparse.ArgumentParser):
 
     def _no_option(self, given: str) -> str:
         name = given.partition("=")[0]
-        return f"there is no option {name}{meant(name, self.options())}"
+        return f"there is no option {name}{meant(name, known=self.options())}"
 
     def _misspelt_before(self, word: str) -> str | None:
         """An option that nobody knows, whose value was taken for a command."""
@@ -77,6 +71,6 @@ class Parser(argparse.ArgumentParser):
             where = "" if "COMMAND" in found[1] or "ACTION" in found[1] else found[1]
             if misspelt := self._misspelt_before(found[2]):
                 message = self._no_option(misspelt)
-            elif hint := meant(found[2], re.findall(r"[^\s',]+", found[3])):
+            elif hint := meant(found[2], known=re.findall(r"[^\s',]+", found[3])):
                 message = f"{where}there is no {found[2]!r}{hint}"
         super().error(message)

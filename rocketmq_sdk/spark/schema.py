@@ -6,12 +6,12 @@ unless the user's schema says otherwise.
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.spelling import meant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -90,8 +90,7 @@ def columns_of(given: Sequence[tuple[str, str]]) -> tuple[Column, ...]:
     for name, kind in given:
         column = known.get(name.lower())
         if column is None:
-            near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
-            hint = f"; did you mean {known[near[0]].name}?" if near else ""
+            hint = meant(name, known=[column.name for column in COLUMNS], most=1)
             raise SchemaError(
                 f"the source has no column {name!r}{hint} Any of these may be chosen: "
                 f"{ddl(COLUMNS)}"

@@ -5,13 +5,13 @@ Nothing is asked of a cluster.
 
 from __future__ import annotations
 
-import difflib
 import os
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketmq_sdk.spark.options.settings import SparkOptions
 from rocketmq_sdk.spark.options.table import BY_NAME, OPTIONS, Option, OptionError, Use
 from rocketmq_sdk.spark.options.values import Edge
+from rocketmq_sdk.spelling import meant
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,11 +112,9 @@ def _wheres(use: Use) -> str:
 def _hint(lowered: str, use: Use) -> str:
     known = _ELSEWHERE.get(lowered)
     if known is None:
-        near = difflib.get_close_matches(
-            lowered, [name for name, option in BY_NAME.items() if option.use & use], n=1, cutoff=0.6
-        )
-        known = BY_NAME[near[0]].name if near else None
-    return "" if known is None else f"; did you mean {known}?"
+        usable = [option.name for option in BY_NAME.values() if option.use & use]
+        return meant(lowered, known=usable, most=1)
+    return f"; did you mean {known}?"
 
 
 def _check(given: Mapping[str, Any], use: Use) -> None:

@@ -5,13 +5,13 @@ Neither Spark nor trio is needed here.
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from rocketmq_sdk.spark import schema
 from rocketmq_sdk.spark.schema import SchemaError
+from rocketmq_sdk.spelling import meant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,17 +84,7 @@ def check_columns(given: Sequence[tuple[str, str]], *, topic_is_given: bool) -> 
         if column is None:
             if name in _IGNORED:
                 continue
-            near = difflib.get_close_matches(
-                name.lower(), {known.lower(): known for known in _KNOWN}, n=1, cutoff=0.6
-            )
-            hint = next(
-                (
-                    f"; did you mean {known}?"
-                    for known in _KNOWN
-                    if near and known.lower() == near[0]
-                ),
-                "",
-            )
+            hint = meant(name, known=_KNOWN, most=1)
             raise SchemaError(
                 f"the sink has no column {name!r}{hint or '.'} It takes {', '.join(_KNOWN)}"
             )

@@ -11,13 +11,13 @@ the code under test does not do what the test thinks.
 
 from __future__ import annotations
 
-import difflib
 import errno
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.spelling import meant
 from rocketmq_sdk.testing.failures import UnhitFaultError
 from rocketmq_sdk.testing.faults import Fault as DiskFault
 from rocketmq_sdk.testing.faults import Faults as DiskFaults
@@ -365,7 +365,6 @@ class RequestFaults:
             (which.group, self._seen.groups(), "group"),
         ):
             if asked is not None and not any_matches(frozenset(names), asked):
-                near = difflib.get_close_matches(asked, names, n=1)
-                hint = f"; did you mean {near[0]!r}?" if near else ""
+                hint = meant(asked, known=names, most=1)
                 text += f"; no request named {word} {asked!r}{hint}"
         return f"{text}; seen: {self._seen.summary()}"

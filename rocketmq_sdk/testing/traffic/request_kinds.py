@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.spelling import meant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,10 +51,7 @@ def _named(name: str) -> frozenset[int]:
         return frozenset(int(code) for code in kind)
     if name.upper() in RequestCode.__members__:
         return frozenset((int(RequestCode[name.upper()]),))
-    near = difflib.get_close_matches(
-        name.upper(), [*RequestCode.__members__, *(kind.upper() for kind in KINDS)], n=1
-    )
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = meant(name, known=[*RequestCode.__members__, *KINDS], most=1)
     raise ConfigurationError(
         f"there is no request {name!r}{hint} Name one of RequestCode, or a kind: {', '.join(KINDS)}"
     )
@@ -66,6 +63,5 @@ def response_code_of(code: int | str) -> int:
         return int(code)
     if code.upper() in ResponseCode.__members__:
         return int(ResponseCode[code.upper()])
-    near = difflib.get_close_matches(code.upper(), ResponseCode.__members__, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    hint = meant(code, known=ResponseCode.__members__, most=1)
     raise ConfigurationError(f"there is no answer {code!r}{hint}")
