@@ -199,7 +199,7 @@ class TransactionTable:
         return list(self._halves)
 
     def finished(self, half: Half, op: PutResult, *, is_committed: bool | None) -> None:
-        """The op record of a half message was appended; None: nobody knows the outcome."""
+        """The op record of a half message was appended; None: outcome unknown."""
         self._outcomes.pop(half.key, None)
         if is_committed is not None:
             self._outcomes[half.key] = is_committed
