@@ -298,7 +298,7 @@ async def test_we_open_what_apache_wrote(
             await send_everything(producer, [f"apache-{version}"])
         wanted = await trio.to_thread.run_sync(stable_contents, cluster.broker)
         commit_offsets(cluster.broker)
-        files = {"consumerOffset.json": GROUP, "delayOffset.json": "1:5"}
+        files = {"consumerOffset.json": f"{TOPIC}@{GROUP}", "delayOffset.json": "1:5"}
         await until(
             lambda: all(
                 text in text_of(directory / "store" / "config" / name)

@@ -77,7 +77,7 @@ def restarted_at_the_gate(broker: BrokerProcess, directory: Path) -> Iterator[No
 
 async def fill(namesrv: str, topic: str) -> None:
     async with Producer("filler", namesrv=namesrv) as producer:
-        await Admin(client=producer.client).topics.create(topic, queues=2)
+        await Admin(client=producer.client).topics.create(topic, queues=1)
         for begin in range(0, ROWS, 500):
             await producer.send_batch(
                 [Message(topic, b"%0200d" % number) for number in range(begin, begin + 500)]
