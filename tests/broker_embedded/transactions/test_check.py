@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutResult, PutStatus
-from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.names import (
     TRANSACTION_CHECK_MAX_TOPIC,
     TRANSACTION_HALF_TOPIC,
@@ -96,7 +96,7 @@ async def test_a_producer_that_never_answers_is_asked_fifteen_times(
                 given_up.properties["REAL_QID"],
             ) == (b"half", "orders", "3")
             assert ops(broker) == [b"15,"]
-            assert (await ended(peer, half, COMMIT)).code == 0
+            assert (await ended(peer, half, COMMIT)).code == ResponseCode.ILLEGAL_OPERATION
             assert bodies_in(broker, "orders", 3) == []
             nursery.cancel_scope.cancel()
 
@@ -140,8 +140,9 @@ async def test_an_answer_ends_the_transaction_once(outcome: int, autojump_clock:
             half = await begun(peer, b"half", born_timestamp=now_ms(broker))
             await trio.sleep(40)
             assert (await peer.ask(end_of_check(asked.requests[0], outcome))).code == 0
-            assert (await peer.ask(end_of_check(asked.requests[0], COMMIT))).code == 0
-            assert (await ended(peer, half, COMMIT)).code == 0
+            told = 0 if outcome == COMMIT else ResponseCode.ILLEGAL_OPERATION
+            assert (await peer.ask(end_of_check(asked.requests[0], COMMIT))).code == told
+            assert (await ended(peer, half, COMMIT)).code == told
             await trio.sleep(100)
             assert len(asked.requests) == 1
             assert bodies_in(broker, "orders") == ([b"half"] if outcome == COMMIT else [])
