@@ -30,7 +30,7 @@ both() {
     beside=$!
     trap 'kill "$beside" 2> /dev/null || true; rm -f "$said"' EXIT
     failed=0
-    run -n 4 -m "$rest" "$@" || failed=$?
+    run -n 3 -m "$rest" "$@" || failed=$?
     wait "$beside" || failed=$?
     echo "With the release of Apache's before:"
     cat "$said"
