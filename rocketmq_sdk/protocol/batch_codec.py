@@ -50,7 +50,7 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
                 f"the properties of a message take {properties_length} bytes, more than "
                 f"{MAX_PROPERTIES}"
             )
-        put(_HEAD.pack(FRAME_OVERHEAD + body_length + properties_length, 0, 0, flag, body_length))
+        put(batch_head(FRAME_OVERHEAD + body_length + properties_length, flag, body_length))
         put(body)
         put(_SHORT.pack(properties_length))
         put(properties)
