@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.real_time, pytest.mark.slow, pytest.mark.timeout(300)]
 Gate = Callable[[Iterable[Any]], Iterator[Any]]
-ROWS = 60_000
+ROWS = 48_000
+BODY = 4_000
+"""Bytes of a row that is read: 192 MB are more than Spark, the sockets (up to 38 MB)
+and the reader (48 MB) hold while the gate is closed, if the batches of rows are small.
+"""
+ROWS_A_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 WRITTEN = 24_000
 PATIENCE = 120.0
 
@@ -80,7 +85,7 @@ async def fill(namesrv: str, topic: str) -> None:
         await Admin(client=producer.client).topics.create(topic, queues=1)
         for begin in range(0, ROWS, 500):
             await producer.send_batch(
-                [Message(topic, b"%0200d" % number) for number in range(begin, begin + 500)]
+                [Message(topic, b"%0*d" % (BODY, number)) for number in range(begin, begin + 500)]
             )
 
 
@@ -99,12 +104,22 @@ def read(spark: SparkSession, broker: BrokerProcess, topic: str) -> DataFrame:
     )
 
 
+@contextmanager
+def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
+    before = spark.conf.get(name)
+    spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, str(before))
+
+
 def test_in_the_middle_of_a_read(spark: SparkSession, topic: str, tmp_path: Path) -> None:
     with broker_process(tmp_path / "store") as broker:
         trio.run(fill, broker.namesrv, topic)
         frame = read(spark, broker, topic)
-        with restarted_at_the_gate(broker, tmp_path):
-            passing = gate(tmp_path, 5_000)
+        with setting(spark, ROWS_A_BATCH, "500"), restarted_at_the_gate(broker, tmp_path):
+            passing = gate(tmp_path, 1_000)
             found = (
                 frame.select("body")
                 .rdd.mapPartitions(lambda rows: (int(row.body) for row in passing(rows)))
