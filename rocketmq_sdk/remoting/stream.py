@@ -34,7 +34,13 @@ from rocketmq_sdk.remoting.command_channel import CommandChannel
 from rocketmq_sdk.remoting.form_requests import begin_requests
 from rocketmq_sdk.remoting.queued_frames import DIRECT_SIZE, refuse_answers, take_frames
 from rocketmq_sdk.remoting.side_lane import REFUSED
-from rocketmq_sdk.transport.tcp import can_receive_now, can_send_now, send_now, send_some
+from rocketmq_sdk.transport.tcp import (
+    can_receive_now,
+    can_send_now,
+    receive_some,
+    send_now,
+    send_some,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -324,7 +330,7 @@ class StreamChannel(CommandChannel):
                 if self._aside and can_receive_now(stream):
                     data = await self._housekeeper.lane.receive(self, stream, READ_SIZE)
                 else:
-                    data = await stream.receive_some(size)
+                    data = await receive_some(stream, size)
                 self.last_read = trio.current_time()
                 commands = connection.receive_commands(data if type(data) is bytes else bytes(data))
                 if self._load:
