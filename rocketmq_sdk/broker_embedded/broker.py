@@ -27,7 +27,7 @@ from rocketmq_sdk.broker_embedded.secured_ports import SecuredPorts
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
-from rocketmq_sdk.broker_embedded.store.files.os_files import make_directory
+from rocketmq_sdk.broker_embedded.store.files.regular_files import make_directory
 from rocketmq_sdk.broker_embedded.store.log.place import open_files
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.sizing import (
@@ -50,6 +50,7 @@ from rocketmq_sdk.remoting.client import RemotingClient
 from rocketmq_sdk.remoting.credentials import Credentials, Signing
 from rocketmq_sdk.remoting.dispatch import Dispatcher
 from rocketmq_sdk.remoting.local import check_same_run
+from rocketmq_sdk.remoting.places import Places
 from rocketmq_sdk.remoting.server import RemotingServer
 from rocketmq_sdk.remoting.source import TcpChannelSource
 from rocketmq_sdk.transport.tcp import open_tcp_stream
@@ -445,7 +446,7 @@ class EmbeddedBroker(RunsOnce):
         guarded, of_namesrv = self.parts.access.guarded, self.namesrv.handler
         handler = guarded(self._front(self._dispatcher), self._dispatcher, rows)
         vip_handler = guarded(self._front(of_vip), of_vip, rows)
-        fast_failure, on_open = FastFailure(self._live, rows), None
+        fast_failure, on_open, places = FastFailure(self._live, rows), None, Places()
         if self._exporter is not None:
             times = self._exporter.measure(self.core, turn, rows)
             turn, on_open = times, times.opened
@@ -459,6 +460,7 @@ class EmbeddedBroker(RunsOnce):
             turn=turn,
             overdue=fast_failure,
             budget=self.core.memory,
+            places=places,
         )
         self.vip_server = RemotingServer(
             vip_handler,
@@ -468,12 +470,14 @@ class EmbeddedBroker(RunsOnce):
             tls_mode=self._secured.mode,
             turn=turn,
             budget=self.core.memory,
+            places=places,
         )
         self.namesrv_server = RemotingServer(
             guarded(self._front(of_namesrv), of_namesrv, self.namesrv.requests),
             tls=self._secured.server,
             tls_mode=self._secured.mode,
             budget=self.core.memory,
+            places=places,
         )
         if self._exporter is not None:
             servers = {

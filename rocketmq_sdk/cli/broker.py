@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _EVERYWHERE: Final = "0.0.0.0"
 _THIS_MACHINE: Final = "127.0.0.1"
+_OPEN_FILES: Final = 65_536
+"""More than the most connections and files of a broker."""
 
 
 def _properties(options: argparse.Namespace) -> str:
@@ -99,6 +101,18 @@ def _warn_of_open_ports(config: BrokerConfig, *addresses: str) -> None:
             file=sys.stderr,
             flush=True,
         )
+
+
+def _allow_open_files() -> None:
+    """Let this process open as many files and connections as it may, as Java does."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # not on Windows
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, _OPEN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
@@ -168,5 +182,6 @@ def run_broker(options: argparse.Namespace) -> int:
     config, warnings = BrokerConfig.from_properties(_properties(options))
     for warning in warnings:
         print(f"rocketmq: warning: {warning}", file=sys.stderr)
+    _allow_open_files()
     trio.run(_serve, options, config)
     return 0

@@ -329,6 +329,7 @@ class Channel(ABC):
         "channel_id",
         "close_reason",
         "closed",
+        "kept_bytes",
         "local_address",
         "on_close",
         "remote_address",
@@ -350,6 +351,8 @@ class Channel(ABC):
     """Why the channel is closed, once it is."""
     in_process: ClassVar[bool] = False
     """Whether commands are handed over as they are, so that no frame is of use."""
+    kept_bytes: int
+    """What the owner keeps of its requests as long as it is open; see `keep`."""
     on_close: list[Callable[[Channel], None]]
     """Callbacks for when the channel is closed and all its calls have failed.
 
@@ -366,6 +369,7 @@ class Channel(ABC):
         self.remote_host_packed = remote_host_packed
         self.closed = False
         self.close_reason = None
+        self.kept_bytes = 0
         self.on_close = []
         self.answered_late: Callable[[Channel, Command, Command], None] | None = None
         """Told of each answer that `respond` gives, with its request; for one owner."""
@@ -379,6 +383,14 @@ class Channel(ABC):
         was sent). Cancellation forgets the slot.
         """
         return await self.submit(command, timeout).wait()
+
+    def keep(self, more: int) -> None:
+        """The owner keeps so many more bytes (or fewer) of what the peer said.
+
+        Where memory has a budget, much of it counts as what a connection holds, so that
+        the connection may be closed.
+        """
+        self.kept_bytes += more
 
     @abstractmethod
     def submit(

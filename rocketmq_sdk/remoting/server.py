@@ -21,6 +21,7 @@ from rocketmq_sdk.remoting.local import (
     check_same_run,
     open_local_channel,
 )
+from rocketmq_sdk.remoting.places import Accepting, Places
 from rocketmq_sdk.remoting.stream import StreamChannel
 from rocketmq_sdk.transport.addresses import stream_addresses
 from rocketmq_sdk.transport.tls import TlsMode, accept_tls
@@ -35,8 +36,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketmq_sdk.remoting")
 
 STOP_TIMEOUT: Final = 3.0
-ACCEPT_PAUSE: Final = 0.1
 FIRST_BYTE_TIMEOUT: Final = 120.0
+
+
+class _Newcomer:
+    """A connection of which it is not known yet what it speaks."""
+
+    __slots__ = ("closed", "heard", "reason", "scope")
+
+    def __init__(self) -> None:
+        self.heard = self.closed = False
+        self.reason = f"sent nothing within {FIRST_BYTE_TIMEOUT:g} s"
+        self.scope = trio.CancelScope(deadline=trio.current_time() + FIRST_BYTE_TIMEOUT)
+
+    def abort(self, reason: str) -> None:
+        """Wait for it no longer."""
+        self.reason = f"is closed: {reason}"
+        self.scope.cancel()
 
 
 class RemotingServer:
@@ -45,11 +61,10 @@ class RemotingServer:
     `on_open` and `on_close` are told of each channel, over streams and in process,
     synchronously. With `tls`, a context or what gives one for each connection, or a
     `tls_mode` other than permissive, the first byte of a connection decides whether it
-    speaks TLS. Over `max_connections` new streams are
-    closed at once. `turn` frames the serving of requests of a stream that arrived
-    together, `overdue` judges those of them that had to wait for turns of others.
-    `budget` bounds what its streams hold together with those of other servers; channels
-    inside the process do not count.
+    speaks TLS. `places` bounds its streams together with those of other servers. `turn`
+    frames the serving of requests of a stream that arrived together, `overdue` judges
+    those of them that had to wait for turns of others. `budget` bounds what its streams
+    hold together with those of other servers; channels inside the process do not count.
     """
 
     def __init__(
@@ -61,7 +76,7 @@ class RemotingServer:
         on_close: Callable[[Channel], None] | None = None,
         tls: ssl.SSLContext | ContextSource | None = None,
         tls_mode: TlsMode = TlsMode.PERMISSIVE,
-        max_connections: int = 10000,
+        places: Places | None = None,
         turn: Turn | None = None,
         overdue: Overdue | None = None,
         budget: MemoryBudget | None = None,
@@ -74,7 +89,7 @@ class RemotingServer:
         self._on_close = on_close
         self._tls = (lambda: tls) if isinstance(tls, ssl.SSLContext) else tls
         self._tls_mode = tls_mode
-        self._max_connections = max_connections
+        self._places = Places() if places is None else places
         self._turn = turn
         self._overdue = overdue
         self._budget = budget
@@ -129,33 +144,19 @@ class RemotingServer:
         connections: trio.Nursery,
         served: set[StreamChannel],
     ) -> None:
-        while True:
-            try:
-                stream = await listener.accept()
-            except trio.ClosedResourceError:
-                return
-            except OSError as error:
-                # Out of descriptors or memory, or a peer that is gone already: the
-                # others are served on.
-                logger.error("cannot accept a connection: %s", error)
-                await trio.sleep(ACCEPT_PAUSE)
-                continue
+        accepting = Accepting(listener, "a connection", logger)
+        while (stream := await accepting.next()) is not None:
             connections.start_soon(self._serve_stream, stream, served)
 
     async def _serve_stream(self, stream: trio.abc.Stream, served: set[StreamChannel]) -> None:
         addresses = stream_addresses(stream)
-        if self._streams >= self._max_connections:
-            logger.warning(
-                "closing a new connection of %s: %d are open, the limit",
-                addresses.remote_address,
-                self._streams,
-            )
-            await trio.aclose_forcefully(stream)
-            return
         self._streams += 1
         try:
             if self._tls is not None or self._tls_mode is not TlsMode.PERMISSIVE:
-                stream = await self._secured(stream, addresses.remote_address)
+                secured = await self._secured(stream, addresses.remote_address)
+                if secured is None:
+                    return
+                stream = secured
             channel = StreamChannel(
                 stream,
                 self._handler,
@@ -169,12 +170,16 @@ class RemotingServer:
                 budget=self._budget,
                 crowd=self._crowd,
             )
+            if not self._places.take(channel):
+                await self._refuse(stream, addresses.remote_address)
+                return
             served.add(channel)
             try:
                 self._opened(channel)
                 await channel.run()
             finally:
                 served.discard(channel)
+                self._places.leave(channel)
         except ConnectError as error:
             logger.info("closed a new connection: %s", error)
         except Exception:
@@ -182,16 +187,33 @@ class RemotingServer:
         finally:
             self._streams -= 1
 
+    async def _refuse(self, stream: trio.abc.Stream, address: str) -> None:
+        places = self._places
+        places.told.say(
+            logger,
+            logging.WARNING,
+            f"closing a new connection of {address}: {places.taken} are open, the limit",
+        )
+        await trio.aclose_forcefully(stream)
+
     def _crowd(self) -> int:
         return self._streams
 
-    async def _secured(self, stream: trio.abc.Stream, address: str) -> trio.abc.Stream:
-        with trio.move_on_after(FIRST_BYTE_TIMEOUT):
-            context = None if self._tls is None else self._tls()
-            return await accept_tls(stream, context, mode=self._tls_mode, address=address)
-        raise ConnectError(
-            f"{address} sent nothing within {FIRST_BYTE_TIMEOUT:g} s", address=address
-        )
+    async def _secured(self, stream: trio.abc.Stream, address: str) -> trio.abc.Stream | None:
+        """The stream to speak on; None when there is no place for it."""
+        newcomer = _Newcomer()
+        if not self._places.take(newcomer):
+            await self._refuse(stream, address)
+            return None
+        try:
+            with newcomer.scope:
+                context = None if self._tls is None else self._tls()
+                return await accept_tls(stream, context, mode=self._tls_mode, address=address)
+        finally:
+            newcomer.closed = True
+            self._places.leave(newcomer)
+        await trio.aclose_forcefully(stream)
+        raise ConnectError(f"{address} {newcomer.reason}", address=address)
 
     async def local(
         self,

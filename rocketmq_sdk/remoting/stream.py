@@ -34,13 +34,7 @@ from rocketmq_sdk.remoting.command_channel import CommandChannel
 from rocketmq_sdk.remoting.form_requests import begin_requests
 from rocketmq_sdk.remoting.queued_frames import DIRECT_SIZE, refuse_answers, take_frames
 from rocketmq_sdk.remoting.side_lane import REFUSED
-from rocketmq_sdk.transport.tcp import (
-    can_receive_now,
-    can_send_now,
-    receive_some,
-    send_now,
-    send_some,
-)
+from rocketmq_sdk.transport.tcp import can_receive_now, can_send_now, send_now, send_some
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -55,6 +49,8 @@ STEP: Final = 64 * 1024
 """Growth of unsent bytes after which the connection is weighed again."""
 PAUSE: Final = 15
 """The most requests that are served alone before several are tried again."""
+ALWAYS_KEPT: Final = 64 * 1024
+"""Bytes that are kept of every client's heartbeats, and not counted."""
 LOOPBACK_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 _BROKEN = (trio.BrokenResourceError, trio.ClosedResourceError, OSError, ssl.SSLError)
 
@@ -92,6 +88,7 @@ class StreamChannel(CommandChannel):
         "_unsent",
         "_weigh_at",
         "_write_began",
+        "heard",
     )
 
     def __init__(
@@ -130,6 +127,7 @@ class StreamChannel(CommandChannel):
         self._brake = False
         self._aside = False  # whether it is served by the side lane
         self._refused = False  # whether a request of the last chunk was
+        self.heard = False  # whether a whole frame has come
         self._frames: list[bytes] = []
         self._unsent = 0
         self._half_sent = 0  # of a piece that stays in memory until all of it has left
@@ -240,11 +238,17 @@ class StreamChannel(CommandChannel):
         load = 0
         if not self.closed:
             load = unsent + self._half_sent + self._connection.held_bytes + self._open_bytes
+            load += max(0, self.kept_bytes - ALWAYS_KEPT)
         if load != self._load:
             self._load = load
             budget.weigh(self, load)
         if budget.tight and budget.is_greedy(self):
             self._brake = True
+
+    def keep(self, more: int) -> None:
+        super().keep(more)
+        if self.kept_bytes > ALWAYS_KEPT or self._load:
+            self._weigh()
 
     @property
     def last_progress(self) -> float:
@@ -330,7 +334,7 @@ class StreamChannel(CommandChannel):
                 if self._aside and can_receive_now(stream):
                     data = await self._housekeeper.lane.receive(self, stream, READ_SIZE)
                 else:
-                    data = await receive_some(stream, size)
+                    data = await stream.receive_some(size)
                 self.last_read = trio.current_time()
                 commands = connection.receive_commands(data if type(data) is bytes else bytes(data))
                 if self._load:
@@ -374,6 +378,8 @@ class StreamChannel(CommandChannel):
         turn_ends, busy, waited = trio.current_time() + length, 0.0, 0.0
         number, try_at, pause, look_at = 0, 0, 0, 4
         self._arrived = count = len(commands)
+        if count:
+            self.heard = True
         self._refused = False
         self._begin_turn()
         try:

@@ -131,15 +131,9 @@ def can_receive_now(stream: trio.abc.Stream) -> bool:
 
 
 async def wait_readable(stream: trio.abc.Stream) -> None:
-    """Wait until something has come, without taking it.
-
-    Raises `trio.ClosedResourceError` when the stream is closed, or meanwhile.
-    """
+    """Wait until something has come, without taking it."""
     assert isinstance(stream, trio.SocketStream)
-    descriptor = stream.socket.fileno()
-    if descriptor < 0:
-        raise trio.ClosedResourceError("this stream is closed")
-    await trio.lowlevel.wait_readable(descriptor)
+    await trio.lowlevel.wait_readable(stream.socket)
 
 
 def receive_now(stream: trio.abc.Stream, size: int) -> bytes | None:
@@ -152,22 +146,6 @@ def receive_now(stream: trio.abc.Stream, size: int) -> bytes | None:
         return os.read(stream.socket.fileno(), size)
     except BlockingIOError:
         return None
-
-
-async def receive_some(stream: trio.abc.Stream, size: int) -> bytes | bytearray:
-    """What comes next, up to `size` bytes; empty at the end.
-
-    Raises what the stream's own `receive_some` raises, and `OSError`.
-    """
-    if not can_receive_now(stream):
-        return await stream.receive_some(size)
-    # A SocketStream tries to read first. Who has just read what had come finds nothing
-    # then, and that costs as much as a tenth of a request: so this one waits first.
-    while True:
-        await wait_readable(stream)
-        data = receive_now(stream, size)
-        if data is not None:
-            return data
 
 
 async def send_some(stream: trio.abc.Stream, data: bytes | memoryview) -> int:

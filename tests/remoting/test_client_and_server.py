@@ -18,6 +18,7 @@ from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.protocol.frame import encode_frame
 from rocketmq_sdk.remoting.channel import Channel, ChannelLimits
 from rocketmq_sdk.remoting.client import RemotingClient
+from rocketmq_sdk.remoting.places import Places
 from rocketmq_sdk.remoting.server import RemotingServer
 from rocketmq_sdk.remoting.source import MemoryChannelSource, TcpChannelSource
 from rocketmq_sdk.transport.memory import MemoryNetwork
@@ -245,15 +246,16 @@ async def test_the_server_asks_the_client_too(autojump_clock):
 
 async def test_limit_of_connections(autojump_clock):
     network = MemoryNetwork()
-    server = RemotingServer(echo, max_connections=2)
+    server = RemotingServer(echo, places=Places(2))
     async with trio.open_nursery() as nursery:
         await nursery.start(server.serve, [network.listen("server:1")])
         with trio.fail_after(60):
             async with trio.open_nursery() as clients:
                 source = MemoryChannelSource(network)
-                one, two, three = [
-                    await source.open_channel("server:1", echo, clients) for _ in range(3)
-                ]
+                one, two = [await source.open_channel("server:1", echo, clients) for _ in range(2)]
+                for heard in (one, two):
+                    assert (await heard.call(Command(10), 3)).code == 0
+                three = await source.open_channel("server:1", echo, clients)
                 await three.wait_closed()
                 assert (
                     (await one.call(Command(10), 3)).code

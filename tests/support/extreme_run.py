@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import attrs
@@ -16,23 +15,16 @@ from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.frame import encode_frame
 from rocketmq_sdk.remoting.dispatch import Dispatcher
 from rocketmq_sdk.remoting.source import TcpChannelSource
-from support.broker import pull_request, send_request
 from support.extreme_requests import Extremes, Made
-from support.hostile import assert_sensible, processor_seconds, resident_bytes
+from support.hostile import assert_sensible
+from support.measured import GOOD_GROUP, GOOD_TOPIC, Measured, measuring
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from rocketmq_sdk.broker_embedded.request import Request
     from support.processes import BrokerProcess
 
-GOOD_TOPIC, GOOD_GROUP = "WellBehaved", "WellBehavedGroup"
 PATIENCE = 30.0
 """Seconds within which a machine under load answers a batch."""
-LONGEST_WORK = 1.0
-"""Seconds of processor time of the broker within which it answers a good call."""
-LONGEST = 10.0
-"""Seconds within which it does on a machine that works for others meanwhile."""
 BATCH = 25
 HOLDS = frozenset(
     {
@@ -57,26 +49,25 @@ class Report:
     answers: int = 0
     codes: dict[int, int] = attrs.field(factory=dict)
     failures: list[str] = attrs.field(factory=list)
-    good_calls: int = 0
-    sent: int = 0
-    """Messages that the good client has sent and committed."""
-    times: list[float] = attrs.field(factory=list)
-    most_resident: int = 0
+    good: Measured = attrs.field(factory=lambda: Measured([], [], [], []))
+    """What the well-behaved client saw."""
     cut_off: int = 0
 
-    def percentile(self, share: float) -> float:
-        """Seconds within which this share of the good calls was answered."""
-        times = sorted(self.times)
-        return times[min(len(times) - 1, math.floor(len(times) * share))] if times else 0.0
+    @property
+    def sent(self) -> int:
+        """Messages that the good client has sent and committed."""
+        return self.good.rounds
+
+    def take(self, good: Measured) -> None:
+        """Add what the good client saw."""
+        self.good = good
+        self.failures += good.failures
 
     def __str__(self) -> str:
         codes = ", ".join(f"{code}: {count}" for code, count in sorted(self.codes.items()))
         return (
-            f"{self.requests} requests, {self.answers} answers (codes {codes}); "
-            f"{self.good_calls} good calls, p50 {self.percentile(0.5) * 1e3:.1f} ms, "
-            f"p99 {self.percentile(0.99) * 1e3:.1f} ms, slowest {self.percentile(1) * 1e3:.0f} ms; "
-            f"at most {self.most_resident / 1e6:.0f} MB; {self.cut_off} silent brokers cut off; "
-            f"{len(self.failures)} failures"
+            f"{self.requests} requests, {self.answers} answers (codes {codes}); {self.good}; "
+            f"{self.cut_off} silent brokers cut off; {len(self.failures)} failures in all"
         )
 
 
@@ -174,69 +165,6 @@ async def attack(
             await trio.aclose_forcefully(stream)
 
 
-@asynccontextmanager
-async def well_behaved(broker: BrokerProcess, report: Report) -> AsyncIterator[None]:
-    """A client that sends, pulls, commits and asks for its route all the time."""
-    async with trio.open_nursery() as nursery:
-        source = TcpChannelSource()
-        to_broker = await source.open_channel(broker.address, Dispatcher(), nursery)
-        to_name_server = await source.open_channel(broker.namesrv, Dispatcher(), nursery)
-
-        assert broker.process is not None
-        pid = broker.process.pid
-
-        async def work() -> None:
-            number = 0
-            while True:
-                place = {"consumerGroup": GOOD_GROUP, "topic": GOOD_TOPIC, "queueId": "0"}
-                for channel, command in (
-                    (to_broker, send_request(GOOD_TOPIC, b"x" * 1000)),
-                    (to_broker, pull_request(GOOD_TOPIC, number, group=GOOD_GROUP)),
-                    (
-                        to_broker,
-                        Command(
-                            RequestCode.UPDATE_CONSUMER_OFFSET,
-                            ext_fields={**place, "commitOffset": str(number + 1)},
-                        ),
-                    ),
-                    (
-                        to_name_server,
-                        Command(
-                            RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": GOOD_TOPIC}
-                        ),
-                    ),
-                ):
-                    began, worked = trio.current_time(), processor_seconds(pid)
-                    answer = await channel.call(command, PATIENCE)
-                    report.times.append(trio.current_time() - began)
-                    worked = processor_seconds(pid) - worked
-                    if worked > LONGEST_WORK or report.times[-1] > LONGEST:
-                        report.failures.append(
-                            f"{report.times[-1]:.1f} s, {worked:.1f} s of them at work, "
-                            f"for a good {command}"
-                        )
-                    report.good_calls += 1
-                    if answer.code != 0:
-                        report.failures.append(f"a good call failed: {command} {answer}")
-                number += 1
-                report.sent = number
-                await trio.sleep(0.01)
-
-        async def watch_memory() -> None:
-            while True:
-                report.most_resident = max(report.most_resident, resident_bytes(pid))
-                await trio.sleep(0.05)
-
-        nursery.start_soon(work)
-        nursery.start_soon(watch_memory)
-        yield
-        before = report.good_calls
-        with trio.fail_after(PATIENCE):
-            while report.good_calls < before + 8:
-                await trio.sleep(0.02)
-        nursery.cancel_scope.cancel()
-
-
 async def run(
     broker: BrokerProcess, *, requests: int, seed: int, connections: int = 4, after: float = 0.0
 ) -> Report:
@@ -245,7 +173,9 @@ async def run(
     """
     report = Report()
     of_broker, of_name_server = await rows()
-    async with well_behaved(broker, report):
+    assert broker.process is not None
+    places = [broker.address, broker.namesrv]
+    async with measuring(places, broker.process.pid, report.take):
         async with trio.open_nursery() as nursery:
             share = requests // (connections + 1)
             for number in range(connections):

@@ -2,7 +2,10 @@
 
 The client is to be a process of its own: it calls by sockets that block and looks at
 the clock, so its times are the broker's. How late plain sleeps of it were tells whether
-the machine was busy with something else.
+the machine was busy with something else. So does, for each call, how long the broker
+and the client waited for a processor, as the system counts it (`/proc/PID/schedstat`):
+what is left of a call is what the broker took for it. Where the system does not count,
+the broker is blamed for all.
 """
 
 from __future__ import annotations
@@ -10,9 +13,12 @@ from __future__ import annotations
 import gc
 import json
 import os
+import select
 import socket
+import subprocess
 import sys
 import time
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,11 +31,34 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.frame import encode_frame
 from support.broker import pull_request, send_request
-from support.extreme_run import GOOD_GROUP, GOOD_TOPIC
 from support.hostile import resident_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+GOOD_TOPIC, GOOD_GROUP = "WellBehaved", "WellBehavedGroup"
+LONGEST_WORK = 1.0
+"""Seconds of processor time of the broker within which it answers a good call."""
+LONGEST = 10.0
+"""Seconds within which it does on a machine that works for others meanwhile."""
+
+
+class Schedule:
+    """What the system knows of the turns of a process's main thread."""
+
+    def __init__(self, process: int | str) -> None:
+        try:
+            self._file = os.open(f"/proc/{process}/schedstat", os.O_RDONLY)
+        except OSError:
+            self._file = -1
+
+    def now(self) -> tuple[float, float]:
+        """Seconds that it has worked, and that it has waited for a processor."""
+        try:
+            worked, waited, *_ = os.pread(self._file, 100, 0).split()
+        except (OSError, ValueError):
+            return 0.0, 0.0
+        return int(worked) / 1e9, int(waited) / 1e9
 
 
 class Load:
@@ -61,10 +90,19 @@ class Measured:
     """What the well-behaved client saw, and what the broker took meanwhile."""
 
     times: list[float]
+    waits: list[float]
+    """For each call, the seconds in which broker or client waited for a processor."""
     late: list[float]
     failures: list[str]
+    rounds: int = 0
+    """How often all calls were made."""
     share: float = 0.0
     most: int = 0
+
+    @property
+    def taken(self) -> list[float]:
+        """The seconds of each call without those waits."""
+        return [time - wait for time, wait in zip(self.times, self.waits, strict=True)]
 
     @property
     def p99(self) -> float:
@@ -75,6 +113,8 @@ class Measured:
         return (
             f"{len(self.times)} good calls, p50 {percentile(self.times, 0.5) * 1e3:.2f} ms, "
             f"p99 {self.p99 * 1e3:.2f} ms, slowest {percentile(self.times, 1) * 1e3:.0f} ms; "
+            f"without waits for a processor p99 {percentile(self.taken, 0.99) * 1e3:.2f} ms, "
+            f"slowest {percentile(self.taken, 1) * 1e3:.0f} ms; "
             f"plain sleeps were {percentile(self.late, 0.99) * 1e3:.2f} ms late at p99; "
             f"the broker took {self.share:.0%} of a core and at most {self.most / 1e6:.0f} MB; "
             f"{len(self.failures)} failures"
@@ -87,29 +127,51 @@ def percentile(times: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else 0.0
 
 
-def measure(address: str, namesrv: str, seconds: float, *, only_send: bool = False) -> Measured:
-    """Be the well-behaved client for so long: send, pull, commit, ask for the route."""
-    sockets = [socket.create_connection(split_address(place), 30) for place in (address, namesrv)]
+def measure(
+    places: Sequence[str], process: int, going_on: Callable[[], bool], *, only_send: bool = False
+) -> Measured:
+    """Be the well-behaved client of a broker process: send, pull, commit, ask for the
+    route. `places` are the addresses of broker and name server.
+    """
+    sockets = [socket.create_connection(split_address(place), 30) for place in places]
     for each in sockets:
         each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    seen = Measured([], [], [])
-    ends, number = time.perf_counter() + seconds, 0
+    seen, schedules = Measured([], [], [], []), (Schedule(process), Schedule("self"))
     gc.disable()
-    while time.perf_counter() < ends:
-        for place, command in enumerate(_round(number)[: 1 if only_send else 4]):
-            command.opaque = number * 4 + place
+    while going_on():
+        for place, command in enumerate(_round(seen.rounds)[: 1 if only_send else 4]):
+            command.opaque = seen.rounds * 4 + place
             frame = encode_frame(command)
+            before = [each.now() for each in schedules]
             began = time.perf_counter()
             sockets[place == 3].sendall(frame)
             answer = _answer(sockets[place == 3])
-            seen.times.append(time.perf_counter() - began)
+            took = time.perf_counter() - began
+            after = [each.now() for each in schedules]
+            waited = sum(end[1] - begin[1] for begin, end in zip(before, after, strict=True))
+            seen.times.append(took)
+            seen.waits.append(min(waited, took))
+            worked = after[0][0] - before[0][0]
+            if worked > LONGEST_WORK or took > LONGEST:
+                seen.failures.append(f"{took:.1f} s, {worked:.1f} s of work, for a good {command}")
             if answer.code != 0 or answer.opaque != command.opaque:
                 seen.failures.append(f"a good call failed: {command} {answer}")
-        number += 1
+        seen.rounds += 1
         due = time.perf_counter() + 0.01
         time.sleep(0.01)
         seen.late.append(time.perf_counter() - due)
     return seen
+
+
+def for_seconds(seconds: float) -> Callable[[], bool]:
+    """Go on for so long."""
+    ends = time.perf_counter() + seconds
+    return lambda: time.perf_counter() < ends
+
+
+def until_told() -> bool:
+    """Go on until somebody writes to this process, or closes its input."""
+    return not select.select([sys.stdin], [], [], 0)[0]
 
 
 def _round(number: int) -> tuple[Command, ...]:
@@ -133,10 +195,25 @@ def _answer(connected: socket.socket) -> Command:
             raise ConnectionError("the broker closed a good connection")
 
 
-def print_measured(places: Sequence[str], seconds: float, *, only_send: bool = False) -> None:
+def print_measured(
+    places: Sequence[str],
+    process: int,
+    going_on: Callable[[], bool],
+    *,
+    only_send: bool = False,
+) -> None:
     """`measure`, as text for `measured`."""
-    seen = measure(places[0], places[1], seconds, only_send=only_send)
-    json.dump({"times": seen.times, "late": seen.late, "failures": seen.failures}, sys.stdout)
+    seen = measure(places, process, going_on, only_send=only_send)
+    json.dump(
+        {
+            "times": seen.times,
+            "waits": seen.waits,
+            "late": seen.late,
+            "failures": seen.failures,
+            "rounds": seen.rounds,
+        },
+        sys.stdout,
+    )
 
 
 async def measured(pid: int, arguments: Sequence[str]) -> Measured:
@@ -147,3 +224,61 @@ async def measured(pid: int, arguments: Sequence[str]) -> Measured:
         done = await trio.run_process([sys.executable, *arguments], capture_stdout=True)
         nursery.cancel_scope.cancel()
     return Measured(**json.loads(done.stdout), share=load.share, most=load.most)
+
+
+@asynccontextmanager
+async def measuring(
+    places: Sequence[str], process: int, take: Callable[[Measured], None]
+) -> AsyncIterator[None]:
+    """A well-behaved client in a process of its own while the block runs.
+
+    It makes one round at least before the block, and one behind it; `take` is given
+    what it saw.
+    """
+    load = Load(process)
+    client = await trio.lowlevel.open_process(
+        [sys.executable, "-m", "support.measured", *places, str(process)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[1],
+    )
+    assert client.stdin is not None
+    assert client.stdout is not None
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(load.watch)
+            assert await client.stdout.receive_some(1) == b"\n", "the client could not start"
+            yield
+            await client.stdin.aclose()
+            said = bytearray()
+            async for data in client.stdout:
+                said += data
+            nursery.cancel_scope.cancel()
+        assert said, "the well-behaved client ended with an error"
+        take(Measured(**json.loads(said), share=load.share, most=load.most))
+    finally:
+        client.kill()
+        with trio.CancelScope(shield=True):
+            await client.wait()
+
+
+def _main() -> None:
+    *places, process = sys.argv[1:]
+    measure(places, int(process), _once())
+    print(flush=True)
+    print_measured(places, int(process), _and_once_more(until_told))
+
+
+def _once() -> Callable[[], bool]:
+    left = [True]
+    return lambda: bool(left and left.pop())
+
+
+def _and_once_more(going_on: Callable[[], bool]) -> Callable[[], bool]:
+    """Once more after what it was for is over: it must be well then."""
+    last = _once()
+    return lambda: going_on() or last()
+
+
+if __name__ == "__main__":
+    _main()

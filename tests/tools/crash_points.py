@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
 import time
-import traceback
 from functools import partial
 from typing import TYPE_CHECKING
 
 from support.broker_crash import run_broker_seed
 from support.crash import run_seed
 from support.crash_pair import run_pair_seed
+from support.limited import StoodStillError, cause_of, limited
 from support.pop_lives import run_seed as run_pop_seed
 from support.seeded import run_alone
 from support.timer_crash import run_timer_seed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from types import FrameType
 
 LONGEST = 120.0
 """Seconds that a point may take: it stands still in a thread then, where virtual time
@@ -42,50 +40,42 @@ RUNS: dict[str, Callable[[int], Awaitable[int]]] = {
 }
 
 
-def _stand_still(_number: int, frame: FrameType | None) -> None:
-    where = "".join(traceback.format_stack(frame, 6))
-    raise TimeoutError(f"it stood still for {LONGEST:.0f} s:\n{where}")
-
-
-def _alone(run_one: Callable[[int], Awaitable[int]], seed: int) -> int:
-    """One point, which may not stand still. Raises what it ends with."""
-    signal.setitimer(signal.ITIMER_REAL, LONGEST)
-    try:
-        return run_alone(run_one, seed)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def _root(error: BaseException) -> BaseException:
-    """What an error of the loop itself came from."""
-    while not isinstance(error, TimeoutError) and error.__cause__ is not None:
-        error = error.__cause__
-    return error
-
-
-def _run(first: int, points: int, stop_at: int, run_one: Callable[[int], Awaitable[int]]) -> int:
-    failed = crashes = 0
+def _run(
+    first: int,
+    points: int,
+    stop_at: int,
+    seconds: float,
+    run_one: Callable[[int], Awaitable[int]],
+) -> int:
+    failed = crashes = done = 0
     began = time.perf_counter()
     for seed in range(first, first + points):
+        if time.perf_counter() - began > seconds:
+            break
         try:
-            crashes += _alone(run_one, seed)
-        except Exception as error:  # noqa: BLE001 - every point counts, whatever it ends with
+            with limited(LONGEST, f"seed {seed}"):
+                crashes += run_alone(run_one, seed)
+        except (Exception, BaseExceptionGroup, StoodStillError) as error:
+            # Every point counts, whatever it ends with.
+            root = cause_of(error)
+            if isinstance(root, KeyboardInterrupt):
+                raise
             failed += 1
-            root = _root(error)
+            done += 1
             print(f"seed {seed}: {type(root).__name__}: {str(root)[:1000]}", flush=True)
             if failed >= stop_at:
                 break
-        if (seed - first + 1) % 1000 == 0:
-            print(
-                f"{seed - first + 1:,} points, {crashes:,} crashes, {failed} failed, "
-                f"{time.perf_counter() - began:.0f} s",
-                flush=True,
-            )
-    print(
-        f"{points:,} points, {crashes:,} crashes, {failed} failed, "
-        f"{time.perf_counter() - began:.1f} s"
-    )
+        else:
+            done += 1
+        if done % 1000 == 0:
+            _tell(done, crashes, failed, began)
+    _tell(done, crashes, failed, began)
     return 1 if failed else 0
+
+
+def _tell(done: int, crashes: int, failed: int, began: float) -> None:
+    took = time.perf_counter() - began
+    print(f"{done:,} points, {crashes:,} crashes, {failed} failed, {took:.1f} s", flush=True)
 
 
 def main() -> int:
@@ -95,12 +85,13 @@ def main() -> int:
     )
     parser.add_argument("--points", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0, metavar="SEED")
+    parser.add_argument("--minutes", type=float, default=1e9, help="end earlier, after so long")
     parser.add_argument("--stop-at", type=int, default=20, metavar="FAILURES")
     parser.add_argument("--of", choices=RUNS, default="stores", help="what to crash")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
-    signal.signal(signal.SIGALRM, _stand_still)
-    return _run(options.first, options.points, options.stop_at, RUNS[options.of])
+    seconds = options.minutes * 60
+    return _run(options.first, options.points, options.stop_at, seconds, RUNS[options.of])
 
 
 if __name__ == "__main__":

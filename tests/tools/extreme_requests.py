@@ -2,11 +2,12 @@
 client: `python -m tools.extreme_requests --requests 100000` in the directory `tests`.
 
 The requests are of every code that there is, with a row or without one. The good client
-goes on for 60 s behind them. Exit code 0 when none of its calls failed or took a
-second, every request was answered in words, the broker stayed within its memory (what
-it took at first, and five quarters of `connectionMemoryLimit`), logged no traceback and
-no table that could not be saved, stopped cleanly, and has messages, offsets and route
-of the good client after a restart.
+goes on for 60 s behind them. Exit code 0 when none of its calls failed or took the
+broker a second (without the time in which it or the client waited for a processor,
+which is told as well), every request was answered in words, the broker stayed within
+its memory (what it took at first, and five quarters of `connectionMemoryLimit`), logged
+no traceback and no table that could not be saved, stopped cleanly, and has messages,
+offsets and route of the good client after a restart.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def main() -> int:
             broker.start()
             report.failures += trio.run(what_is_kept, broker, report)
             broker.stop()
-        if report.most_resident > bound:
-            report.failures.append(f"{report.most_resident} bytes of memory, {bound} are allowed")
+        if report.good.most > bound:
+            report.failures.append(f"{report.good.most} bytes of memory, {bound} are allowed")
         for bad in ("Traceback", "could not be saved", "could not be written"):
             if bad in text:
                 at = text.index(bad)
@@ -62,7 +63,7 @@ def main() -> int:
             print("FAILED", failure[:400])
         if report.failures:
             print("The broker said last:", text[-3000:], sep="\n")
-        good = not report.failures and report.percentile(1) < 1.0 and code == 0
+        good = not report.failures and max(report.good.taken) < 1.0 and code == 0
         return 0 if good else 1
     finally:
         shutil.rmtree(root)

@@ -35,8 +35,8 @@ from rocketmq_sdk.remoting.dispatch import Dispatcher
 from rocketmq_sdk.remoting.source import TcpChannelSource
 from support.broker import pull_request, send_request
 from support.extreme_requests import Extremes
-from support.extreme_run import GOOD_TOPIC, rows
-from support.measured import Measured, measured, print_measured
+from support.extreme_run import rows
+from support.measured import GOOD_TOPIC, Measured, for_seconds, measured, print_measured
 from support.processes import BrokerProcess, broker_process
 
 KINDS = ("half a frame", "unread answers", "flood", "extremes")
@@ -106,7 +106,7 @@ async def _measured(broker: BrokerProcess, seconds: float) -> Measured:
     """Have it measured by a process of its own."""
     assert broker.process is not None
     arguments = ["-m", "tools.greedy_clients", "--seconds", str(seconds)]
-    arguments += ["--measure", broker.address, broker.namesrv]
+    arguments += ["--measure", broker.address, broker.namesrv, str(broker.process.pid)]
     return await measured(broker.process.pid, arguments)
 
 
@@ -153,7 +153,7 @@ def main() -> int:
     parser.add_argument("--bad", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of each measurement")
     parser.add_argument("--attack", help="only misbehave, at this address")
-    parser.add_argument("--measure", nargs=2, help="only measure, at broker and name server")
+    parser.add_argument("--measure", nargs=3, help="only measure: broker, name server, process")
     options = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -162,7 +162,8 @@ def main() -> int:
         trio.run(attack, options.attack, options.idle, options.bad)
         return 0
     if options.measure:
-        print_measured(options.measure, options.seconds)
+        *places, process = options.measure
+        print_measured(places, int(process), for_seconds(options.seconds))
         return 0
     room = max(0, hard - 500 - options.bad)
     # A server takes 10,000 connections by default; the bad and the good need theirs.

@@ -4,7 +4,6 @@ the first byte.
 
 from __future__ import annotations
 
-import operator
 import socket
 import ssl
 
@@ -14,13 +13,7 @@ import trio.testing
 import trustme
 
 from rocketmq_sdk.errors import ConfigurationError, ConnectError
-from rocketmq_sdk.transport.tcp import (
-    KEEP_ALIVE,
-    open_tcp_listeners,
-    open_tcp_stream,
-    receive_some,
-    send_now,
-)
+from rocketmq_sdk.transport.tcp import KEEP_ALIVE, open_tcp_listeners, open_tcp_stream, send_now
 from rocketmq_sdk.transport.tls import PushbackStream, TlsMode, accept_tls, start_client_tls
 
 pytestmark = pytest.mark.real_time
@@ -96,42 +89,6 @@ async def test_a_write_to_a_full_or_closed_socket_takes_nothing():
     assert send_now(stream, b"x") == 0
     for listener in listeners:
         await listener.aclose()
-
-
-class ReadWhenReady(trio.abc.HalfCloseableStream):
-    """A TCP stream whose reader waits before it reads."""
-
-    def __init__(self, stream: trio.SocketStream) -> None:
-        self._stream = stream
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        if max_bytes is not None and operator.index(max_bytes) < 1:
-            raise ValueError("it reads at least a byte")
-        try:
-            return await receive_some(self._stream, max_bytes or 65536)
-        except OSError as error:
-            raise trio.BrokenResourceError from error
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await self._stream.send_all(data)
-
-    async def wait_send_all_might_not_block(self) -> None:
-        await self._stream.wait_send_all_might_not_block()
-
-    async def send_eof(self) -> None:
-        await self._stream.send_eof()
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-
-async def test_a_reader_that_waits_before_it_reads_conforms():
-    async def pair() -> tuple[ReadWhenReady, ReadWhenReady]:
-        ends = [trio.socket.from_stdlib_socket(end) for end in socket.socketpair()]
-        left, right = (ReadWhenReady(trio.SocketStream(end)) for end in ends)
-        return left, right
-
-    await trio.testing.check_half_closeable_stream(pair, None)
 
 
 async def test_pushback_gives_the_first_bytes_again():

@@ -192,6 +192,7 @@ class TopicRequests:
                 await core.store.delete_topic(name)
                 core.topics.delete(name)
                 core.offsets.remove_topic(name)
+                core.groups.forget_topic(name)
                 for tell in core.topic_deleted:
                     tell(name)
         answer = core.unwritten.hold(Command.response())

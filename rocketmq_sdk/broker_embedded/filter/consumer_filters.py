@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 FILE_NAME: Final = "consumerFilter.json"
 _DEAD_BEFORE_LOAD_MS: Final = 30_000
 _COMPLAINTS_MAX: Final = 1000
+MOST_CHARACTERS: Final = 4 * 1024 * 1024
+"""Of the expressions of all groups together, dead ones too; their trees take much more.
+"""
 
 
 class ConsumerFilterData:
@@ -97,13 +100,26 @@ class ConsumerFilterData:
 class ConsumerFilterManager:
     """All expressions by topic and group."""
 
-    __slots__ = ("_clock", "_complaints", "_file", "_table", "bloom", "dirty")
+    __slots__ = (
+        "_clock",
+        "_complaints",
+        "_file",
+        "_of_groups",
+        "_size",
+        "_table",
+        "bloom",
+        "dirty",
+    )
 
     def __init__(self, config_file: ConfigFile | None, clock: Clock, bloom: BloomFilter) -> None:
         self._file = config_file
         self._clock = clock
         self._table: dict[str, dict[str, ConsumerFilterData]] = {}
-        self._complaints: dict[tuple[str, str, str], None] = {}
+        self._of_groups: dict[str, dict[str, ConsumerFilterData]] = {}
+        """The same by group and topic: a client may come with thousands of groups."""
+        self._complaints: dict[tuple[str, str, int], None] = {}
+        self._size = 0
+        """Characters of all expressions."""
         self.bloom = bloom
         self.dirty = False
 
@@ -179,11 +195,7 @@ class ConsumerFilterManager:
 
     def complain(self, group: str, topic: str, error: FilterSyntaxError) -> None:
         """Tell once of an expression that came with a pull and cannot be compiled."""
-        key = (group, topic, error.expression)
-        if key not in self._complaints:
-            if len(self._complaints) >= _COMPLAINTS_MAX:
-                self._complaints.clear()
-            self._complaints[key] = None
+        if self._is_new(group, topic, hash(error.expression)):
             logger.warning(
                 "group %s reads topic %s unfiltered, "
                 "for its pull brings an expression that cannot be compiled: %s",
@@ -192,6 +204,16 @@ class ConsumerFilterManager:
                 error,
                 extra=about(topic=topic, group=group),
             )
+
+    def _is_new(self, group: str, topic: str, what: int) -> bool:
+        """Whether nobody was told of a problem yet; `what` stands for it."""
+        key = (group, topic, what)
+        if key in self._complaints:
+            return False
+        if len(self._complaints) >= _COMPLAINTS_MAX:
+            self._complaints.clear()
+        self._complaints[key] = None
+        return True
 
     # --- what heartbeats bring
 
@@ -202,13 +224,13 @@ class ConsumerFilterManager:
             if not subscription.is_tag_type and subscription.sub_string:
                 wanted.add(subscription.topic)
                 self._register(group, subscription)
-        if self._table:
-            self._let_die(data for data in self if data.group == group and data.topic not in wanted)
+        known = self._of_groups.get(group)
+        if known is not None:
+            self._let_die(data for topic, data in known.items() if topic not in wanted)
 
     def unregister(self, group: str) -> None:
         """The last member of a group has left."""
-        if self._table:
-            self._let_die(data for data in self if data.group == group)
+        self._let_die(self._of_groups.get(group, _NOBODY).values())
 
     def _register(self, group: str, subscription: SubscriptionData) -> None:
         topic, version = subscription.topic, subscription.sub_version
@@ -227,23 +249,56 @@ class ConsumerFilterManager:
             return
         if old is not None and version == old.client_version:
             return
+        if not self._make_room(len(subscription.sub_string)):
+            if self._is_new("", "", MOST_CHARACTERS):
+                logger.warning(
+                    "the expressions of all groups have %d characters, %d is the limit: that of "
+                    "group %s for topic %s is not taken, nor are others; their pulls are refused",
+                    self._size,
+                    MOST_CHARACTERS,
+                    group,
+                    topic,
+                    extra=about(topic=topic, group=group),
+                )
+            self._forget(old)
+            return
         try:
             data = self.build(
                 topic, group, subscription.sub_string, subscription.expression_type, version
             )
         except FilterSyntaxError as error:
-            logger.warning(
-                "group %s, topic %s: %s; its pulls are refused",
-                group,
-                topic,
-                error,
-                extra=about(topic=topic, group=group),
-            )
-            if old is not None:
-                self._remove(old)
+            if self._is_new(group, topic, hash(error.expression)):
+                logger.warning(
+                    "group %s, topic %s: %s; its pulls are refused",
+                    group,
+                    topic,
+                    error,
+                    extra=about(topic=topic, group=group),
+                )
+            self._forget(old)
             return
-        self._table.setdefault(topic, {})[group] = data
+        self._keep(data)
         self.dirty = True
+
+    def _keep(self, data: ConsumerFilterData) -> None:
+        old = self.get(data.topic, data.group)
+        self._size += len(data.expression) - (0 if old is None else len(old.expression))
+        self._table.setdefault(data.topic, {})[data.group] = data
+        self._of_groups.setdefault(data.group, {})[data.topic] = data
+
+    def _make_room(self, more: int) -> bool:
+        """Forget dead expressions, the oldest first; whether there is room then."""
+        most = MOST_CHARACTERS - more
+        if self._size > most:
+            dead = sorted((data for data in self if data.dead), key=lambda data: data.dead_time)
+            while dead and self._size > most:
+                self._remove(dead.pop(0))
+        return self._size <= most
+
+    def _forget(self, old: ConsumerFilterData | None) -> None:
+        """What its group does not want any more, unless it is gone already."""
+        if old is not None and self.get(old.topic, old.group) is old:
+            self._remove(old)
 
     def _let_die(self, some: Iterable[ConsumerFilterData]) -> None:
         now = self._clock.now_ms()
@@ -253,10 +308,15 @@ class ConsumerFilterManager:
                 self.dirty = True
 
     def _remove(self, data: ConsumerFilterData) -> None:
-        groups = self._table[data.topic]
-        del groups[data.group]
-        if not groups:
-            del self._table[data.topic]
+        self._size -= len(data.expression)
+        for table, outer, inner in (
+            (self._table, data.topic, data.group),
+            (self._of_groups, data.group, data.topic),
+        ):
+            some = table[outer]
+            del some[inner]
+            if not some:
+                del table[outer]
         self.dirty = True
 
     def clean(self, span_ms: int) -> None:
@@ -268,12 +328,12 @@ class ConsumerFilterManager:
 
     def remove_topic(self, topic: str) -> None:
         """A topic was deleted."""
-        if self._table.pop(topic, None) is not None:
-            self.dirty = True
+        for data in list(self.of_topic(topic)):
+            self._remove(data)
 
     def remove_group(self, group: str) -> None:
         """A group was deleted."""
-        for data in [data for data in self if data.group == group]:
+        for data in list(self._of_groups.get(group, _NOBODY).values()):
             self._remove(data)
 
     # --- the file
@@ -337,7 +397,7 @@ class ConsumerFilterManager:
                 # Its members have to come back first; so that this does not look like
                 # the moment in which they left, it counts from before.
                 data.dead_time = max(now - _DEAD_BEFORE_LOAD_MS, data.born_time)
-            self._table.setdefault(data.topic, {})[data.group] = data
+            self._keep(data)
 
 
 _NOBODY: Final[Mapping[str, ConsumerFilterData]] = {}

@@ -6,6 +6,7 @@ Also where the broker knows the queues from.
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.registration.calls import topic_route
@@ -28,6 +29,8 @@ logger = logging.getLogger(__name__)
 
 ANY_QUEUE: Final = -1
 _TIMEOUT: Final = 3.0
+_REMEMBERED: Final = 4096
+"""Topics whose queues are remembered: whoever asks may name any."""
 
 
 def runs(index: int, members: int, queues: Sequence[MessageQueue]) -> list[MessageQueue]:
@@ -121,7 +124,7 @@ class TopicQueues:
         self._caller = caller
         addresses = config.current.namesrv_addr
         self._addresses = parse_addresses(addresses) if addresses else ()
-        self._known: dict[str, tuple[float, list[MessageQueue]]] = {}
+        self._known: OrderedDict[str, tuple[float, list[MessageQueue]]] = OrderedDict()
 
     def known(self, topic: str) -> list[MessageQueue] | None:
         """The queues if they are known without asking; otherwise None."""
@@ -149,6 +152,9 @@ class TopicQueues:
                 continue
             queues = [] if route is None else route.subscribe_queues(topic)
             self._known[topic] = (self._clock.monotonic(), queues)
+            self._known.move_to_end(topic)
+            if len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
             return queues
         before = self._known.get(topic)
         return [] if before is None else before[1]

@@ -14,7 +14,7 @@ notified, since they would find out in at most 20 s anyway.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import RocketMQError
@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Channel
 
 logger = logging.getLogger(__name__)
+
+
+KEPT_OF_A_GROUP: Final = 1500
+KEPT_OF_A_SUBSCRIPTION: Final = 500
+KEPT_OF_A_CHARACTER: Final = 1
+KEPT_OF_A_TAG: Final = 120
 
 
 class ConsumerGroup:
@@ -102,6 +108,19 @@ class ConsumerGroup:
         return changed, others
 
 
+def weight_of(data: ConsumerData) -> int:
+    """The bytes that are kept of a group of a heartbeat while its client is there.
+
+    Measured: a tag is a text and a number in two sets, a SQL92 expression a tree.
+    """
+    weight = KEPT_OF_A_GROUP + len(data.group_name)
+    for subscription in data.subscription_data_set:
+        weight += KEPT_OF_A_SUBSCRIPTION + len(subscription.topic)
+        weight += KEPT_OF_A_CHARACTER * len(subscription.sub_string)
+        weight += KEPT_OF_A_TAG * (len(subscription.tags_set) + len(subscription.code_set))
+    return weight
+
+
 class ConsumerManager:
     """All consumer groups with at least one member."""
 
@@ -111,7 +130,8 @@ class ConsumerManager:
         self._clock = clock
         self._notify = notify
         self._groups: dict[str, ConsumerGroup] = {}
-        self._memberships: dict[Channel, set[str]] = {}
+        self._memberships: dict[Channel, dict[str, int]] = {}
+        """By connection, what is kept of each of its groups, in bytes."""
         self.group_left: list[Callable[[str], None]] = []
         """Called with each group whose last member has left."""
         self.resubscribed: list[Callable[[str, str], None]] = []
@@ -158,6 +178,10 @@ class ConsumerManager:
         if group is None:
             group = self._groups[data.group_name] = ConsumerGroup(data.group_name)
         joined = self._join(group, channel, client)
+        kept, weight = self._memberships[channel], weight_of(data)
+        if weight != kept[group.name]:
+            channel.keep(weight - kept[group.name])
+            kept[group.name] = weight
         changed, others = group._merge(data)
         group.notifies = notifies
         for topic in others:
@@ -187,7 +211,7 @@ class ConsumerManager:
             known.renew(client.last_update, client.last_update_ms)
             return False
         group.channels[channel] = client
-        self._memberships.setdefault(channel, set()).add(group.name)
+        self._memberships.setdefault(channel, {})[group.name] = 0
         return True
 
     def unregister(self, channel: Channel, name: str) -> None:
@@ -196,7 +220,7 @@ class ConsumerManager:
 
     def channel_closed(self, channel: Channel) -> None:
         """A connection ended: it leaves all its groups at once."""
-        for name in self._memberships.pop(channel, set()):
+        for name in self._memberships.pop(channel, {}):
             self._leave(channel, name)
 
     def _leave(self, channel: Channel, name: str) -> None:
@@ -211,7 +235,7 @@ class ConsumerManager:
             return False
         member_of = self._memberships.get(channel)
         if member_of is not None:
-            member_of.discard(name)
+            channel.keep(-member_of.pop(name, 0))
             if not member_of:
                 del self._memberships[channel]
         if not group.channels:

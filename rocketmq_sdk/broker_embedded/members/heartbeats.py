@@ -52,6 +52,8 @@ class ClientProcessor:
         self._producers = producers
         self._filters = filters
         self._fingerprints: dict[str, int] = {}
+        """Of groups with members; nobody has to be known because of a name."""
+        consumers.group_left.append(self.forget_group)
 
     def forget_group(self, group: str) -> None:
         """A group is gone: its next heartbeat has to bring everything."""
@@ -107,6 +109,8 @@ class ClientProcessor:
             if data.heartbeat_fingerprint:
                 return self._take_v2(channel, data, client, consumers)
             for consumer in consumers:
+                if channel.closed:  # it may be closed because of what is kept of it
+                    break
                 self._register_consumer(channel, client, consumer)
         return True
 
@@ -120,10 +124,12 @@ class ClientProcessor:
         consumers = self._consumers
         changed = False
         for consumer in listed:
+            if channel.closed:
+                break
             name = consumer.group_name
-            before = self._fingerprints.get(name, data.heartbeat_fingerprint)
-            self._fingerprints[name] = data.heartbeat_fingerprint
-            if before != data.heartbeat_fingerprint:
+            if self._fingerprints.get(name, data.heartbeat_fingerprint) != (
+                data.heartbeat_fingerprint
+            ):
                 changed = True
             if not data.without_sub:
                 self._register_consumer(channel, client, consumer)
@@ -131,6 +137,8 @@ class ClientProcessor:
                 changed = True
             else:
                 consumers.refresh(channel, client, name)
+            if consumers.group(name) is not None:
+                self._fingerprints[name] = data.heartbeat_fingerprint
         return changed
 
     def _register_consumer(

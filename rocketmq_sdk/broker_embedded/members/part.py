@@ -17,7 +17,7 @@ from rocketmq_sdk.broker_embedded.members.producers import ProducerManager
 from rocketmq_sdk.broker_embedded.members.queue_locks import QueueLocks
 from rocketmq_sdk.broker_embedded.members.request_modes import RequestModeManager
 from rocketmq_sdk.broker_embedded.needs import Action
-from rocketmq_sdk.broker_embedded.part import Part, Service
+from rocketmq_sdk.broker_embedded.part import Part, SavedTable, Service
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Wait, Writes
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.codes import RequestCode
@@ -47,6 +47,7 @@ logger = logging.getLogger(__name__)
 
 SCAN_INTERVAL: Final = 10.0
 """Seconds between two looks for silent clients."""
+_SAVE_INTERVAL_MS: Final = 10_000
 
 
 class MemberPart(Part):
@@ -169,14 +170,23 @@ class MemberPart(Part):
         """Read which groups pop."""
         self.modes.load()
 
+    def saved_tables(self) -> Iterable[SavedTable]:
+        """The modes of groups that pop; a change by request is written at once."""
+        return (SavedTable("request modes", lambda: _SAVE_INTERVAL_MS, self.modes.save),)
+
     def channel_closed(self, channel: Channel) -> None:
         """A client is gone with its connection."""
         self.consumers.channel_closed(channel)
         self.producers.channel_closed(channel)
 
+    def topic_deleted(self, topic: str) -> None:
+        """Forget who pops it."""
+        self.modes.remove_topic(topic)
+
     def group_deleted(self, group: str) -> None:
         """The next heartbeat of a member has to bring everything again."""
         self._clients.forget_group(group)
+        self.modes.remove_group(group)
 
     def expire(self) -> None:
         """Close connections of silent clients; remove the clients and their locks."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Channel
 
 _TRIES: Final = 3
+KEPT_OF_A_GROUP: Final = 600
+"""Bytes that are kept of each group of a client, as long as it is there."""
 
 
 class ProducerManager:
@@ -36,6 +38,7 @@ class ProducerManager:
         if known is None:
             members[channel] = client
             self._joined.setdefault(channel, {})[group] = None
+            channel.keep(KEPT_OF_A_GROUP + len(group))
             self._clients[client.client_id] = channel
         else:
             known.renew(client.last_update, client.last_update_ms)
@@ -52,6 +55,7 @@ class ProducerManager:
             return
         joined = self._joined[channel]
         del joined[group]
+        channel.keep(-KEPT_OF_A_GROUP - len(group))
         if not joined:
             del self._joined[channel]
             self._forget(client, channel)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 LIFETIME: Final = 60.0
 """Seconds that a lock lives without being renewed."""
+MOST: Final = 200_000
+"""Locks of all groups; whoever asks may name any queues. One more is not given."""
 
 
 class _Lock:
@@ -30,25 +32,33 @@ class _Lock:
 class QueueLocks:
     """The owners of queue locks, by group and queue."""
 
-    __slots__ = ("_clock", "_lifetime", "_locks")
+    __slots__ = ("_clock", "_count", "_lifetime", "_locks")
 
     def __init__(self, clock: Clock, *, lifetime: float = LIFETIME) -> None:
         self._clock = clock
         self._lifetime = lifetime
         self._locks: dict[str, dict[MessageQueue, _Lock]] = {}
+        self._count = 0
 
     def lock(
         self, group: str, queues: Iterable[MessageQueue], client_id: str
     ) -> list[MessageQueue]:
         """Lock or renew queues; returns those the client owns, in request order."""
         now = self._clock.monotonic()
-        locks = self._locks.setdefault(group, {})
+        locks = self._locks.get(group, {})
         owned: list[MessageQueue] = []
         for queue in queues:
             held = locks.get(queue)
-            if held is None or held.client_id == client_id or self._expired(held, now):
-                locks[queue] = _Lock(client_id, now)
-                owned.append(queue)
+            if held is None:
+                if self._count >= MOST:
+                    continue
+                self._count += 1
+            elif held.client_id != client_id and not self._expired(held, now):
+                continue
+            locks[queue] = _Lock(client_id, now)
+            owned.append(queue)
+        if locks:
+            self._locks[group] = locks
         return owned
 
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
@@ -60,6 +70,7 @@ class QueueLocks:
             held = locks.get(queue)
             if held is not None and held.client_id == client_id:
                 del locks[queue]
+                self._count -= 1
         if not locks:
             del self._locks[group]
 
@@ -84,6 +95,7 @@ class QueueLocks:
         for group, locks in list(self._locks.items()):
             for queue in [queue for queue, lock in locks.items() if self._expired(lock, now)]:
                 del locks[queue]
+                self._count -= 1
             if not locks:
                 del self._locks[group]
 

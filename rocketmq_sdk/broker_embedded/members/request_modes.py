@@ -20,15 +20,21 @@ if TYPE_CHECKING:
 FILE_NAME: Final = "messageRequestMode.json"
 
 
+_Table = dict[str, dict[str, SetMessageRequestModeRequestBody]]
+
+
 class RequestModeManager:
     """Modes by topic and group."""
 
-    __slots__ = ("_file", "_table", "_turns")
+    __slots__ = ("_dirty", "_file", "_forgotten", "_table", "_turns", "_writing")
 
     def __init__(self, config_file: ConfigFile) -> None:
         self._file = config_file
         self._turns = Turns()
-        self._table: dict[str, dict[str, SetMessageRequestModeRequestBody]] = {}
+        self._table: _Table = {}
+        self._forgotten: list[tuple[str | None, str | None]] = []
+        """What was forgotten while the file is written."""
+        self._writing = self._dirty = False
 
     def load(self) -> None:
         """Read the file. Raises `StoreError` when it holds no table of modes."""
@@ -53,9 +59,43 @@ class RequestModeManager:
             if wrapper != self.wrapper():
                 await self._replace(wrapper.message_request_mode_map)
 
-    async def _replace(self, table: dict[str, dict[str, SetMessageRequestModeRequestBody]]) -> None:
-        await write_whole(self._file, MessageRequestModeSerializeWrapper(table).to_json())
-        self._table = table
+    async def _replace(self, table: _Table) -> None:
+        self._writing = True
+        try:
+            await write_whole(self._file, MessageRequestModeSerializeWrapper(table).to_json())
+            self._table, self._dirty = table, False
+        finally:
+            self._writing = False
+            forgotten, self._forgotten = self._forgotten, []
+            for topic, group in forgotten:
+                self._forget(topic, group)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget a topic; `save` writes it."""
+        self._forget(topic, None)
+
+    def remove_group(self, group: str) -> None:
+        """Forget a group; `save` writes it."""
+        self._forget(None, group)
+
+    def _forget(self, topic: str | None, group: str | None) -> None:
+        if self._writing:
+            self._forgotten.append((topic, group))
+            return
+        left = {
+            name: {each: mode for each, mode in groups.items() if each != group}
+            for name, groups in self._table.items()
+            if name != topic
+        }
+        left = {name: groups for name, groups in left.items() if groups}
+        if left != self._table:
+            self._table, self._dirty = left, True
+
+    async def save(self) -> None:
+        """Write what was forgotten. Raises `StoreError`, and is tried again then."""
+        if self._dirty:
+            async with self._turns:
+                await self._replace(self._table)
 
     def wrapper(self) -> MessageRequestModeSerializeWrapper:
         """All modes, as the file and GET_ALL_MESSAGE_REQUEST_MODE hold them."""

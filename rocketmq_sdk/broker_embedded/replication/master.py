@@ -25,6 +25,7 @@ import trio
 from rocketmq_sdk.broker_embedded.replication.wire import ReportReader, encode_head
 from rocketmq_sdk.broker_embedded.store.append.replicas import Replica, Replicas
 from rocketmq_sdk.errors import ConnectError, RemoteProtocolError, StoreError
+from rocketmq_sdk.remoting.places import Accepting
 from rocketmq_sdk.transport.addresses import stream_addresses
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 MAX_CONNECTIONS: Final = 64
 """More slaves than this no master has."""
-ACCEPT_PAUSE: Final = 0.1
 _FRAMES_AT_ONCE: Final = 8
 _READ_SIZE: Final = 1024
 
@@ -102,44 +102,43 @@ class Master:
                     await listener.aclose()
 
     async def _accept(self, listener: Any, nursery: trio.Nursery) -> None:
-        while True:
-            try:
-                stream = await listener.accept()
-            except trio.ClosedResourceError:
-                return
-            except OSError as error:
-                _log.error("cannot accept the connection of a slave: %s", error)
-                await trio.sleep(ACCEPT_PAUSE)
-                continue
+        accepting = Accepting(listener, "the connection of a slave", _log)
+        while (stream := await accepting.next()) is not None:
             nursery.start_soon(self.serve_stream, stream)
 
     async def serve_stream(self, stream: trio.abc.Stream) -> None:
         """Serve one slave until its connection ends; the log says why."""
         replica = Replica(stream_addresses(stream).remote_address)
-        secured = await self._secured(stream, replica.address)
-        if secured is None:
+        if not self._make_place(replica):
+            await trio.aclose_forcefully(stream)
             return
-        stream = secured
-        async with stream:
-            if not self._make_place(replica):
-                return
-            self.replicas.add(replica)
-            try:
-                await self._follow(replica, stream)
-            except (_Refused, RemoteProtocolError) as error:
-                _log.error("the slave %s is refused: %s", replica.address, error)
-            except StoreError as error:
-                _log.error("the connection of the slave %s is closed: %s", replica.address, error)
-            except (trio.BrokenResourceError, trio.ClosedResourceError):
-                pass
-            finally:
-                self.replicas.remove(replica)
-                del self._scopes[replica]
-                _log.info(
-                    "the slave %s is gone; it has the log up to %d",
-                    replica.address,
-                    replica.acknowledged,
-                )
+        try:
+            with self._scopes[replica]:
+                secured = await self._secured(stream, replica.address)
+                if secured is not None:
+                    async with secured:
+                        await self._serve(replica, secured)
+        finally:
+            del self._scopes[replica]
+            await trio.aclose_forcefully(stream)
+
+    async def _serve(self, replica: Replica, stream: trio.abc.Stream) -> None:
+        self.replicas.add(replica)
+        try:
+            await self._follow(replica, stream)
+        except (_Refused, RemoteProtocolError) as error:
+            _log.error("the slave %s is refused: %s", replica.address, error)
+        except StoreError as error:
+            _log.error("the connection of the slave %s is closed: %s", replica.address, error)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        finally:
+            self.replicas.remove(replica)
+            _log.info(
+                "the slave %s is gone; it has the log up to %d",
+                replica.address,
+                replica.acknowledged,
+            )
 
     async def _secured(self, stream: trio.abc.Stream, address: str) -> trio.abc.Stream | None:
         """The stream after a TLS handshake, where there is one; None when it failed."""
@@ -202,9 +201,8 @@ class Master:
         def begin() -> None:
             nursery.start_soon(guarded, self._send)
 
-        with self._scopes[replica]:
-            async with trio.open_nursery() as nursery:
-                await guarded(self._read, begin)
+        async with trio.open_nursery() as nursery:
+            await guarded(self._read, begin)
         if problems:
             raise problems[0]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from rocketmq_sdk.broker_embedded.store.files.os_files import (
+from rocketmq_sdk.broker_embedded.store.files.regular_files import (
     is_directory,
     open_regular,
     read_regular,

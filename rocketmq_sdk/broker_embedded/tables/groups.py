@@ -160,6 +160,17 @@ class GroupManager(WrittenTable[SubscriptionGroupConfig]):
                 self._change(group, None)
         return existed
 
+    def forget_topic(self, topic: str) -> None:
+        """A topic is gone: nobody is forbidden to read it any more."""
+        forbidden = [group for group, topics in self.forbidden.items() if topic in topics]
+        if forbidden:
+            with self.together():
+                for group in forbidden:
+                    left = {**self.forbidden[group]}
+                    del left[topic]
+                    self._swap(self.forbidden, group, left or None)
+                self._count_change()
+
     def disable_consume(self, group: str) -> None:
         """Stop serving messages to a group."""
         existing = self._table.get(group)

@@ -47,8 +47,11 @@ class TimerMetrics:
         )
 
     def add(self, topic: str, change: int, now_ms: int) -> None:
-        """Count messages in or out."""
-        if topic:
+        """Count messages in or out.
+
+        What goes to a topic that was deleted meanwhile was forgotten with it.
+        """
+        if topic and (change > 0 or topic in self._topics):
             self._topics[topic] = (self._topics.get(topic, (0, 0))[0] + change, now_ms)
             self._changes += 1
             self._changed_at = now_ms

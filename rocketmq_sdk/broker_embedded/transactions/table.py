@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import zlib
 from collections import OrderedDict, deque
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.store.following.unreadable import Place
@@ -52,6 +53,7 @@ _OP_CODE: Final = tags_code(_OP_TAG)
 _MAX_OP_DIGITS: Final = 19
 _LOAD_TRIES: Final = 3
 """How often a message is read in vain at the start before it is passed over."""
+_LONGEST: Final = 256
 _REMEMBERED: Final = 10_000
 """So many transactions that ended last keep their outcome, until the broker stops."""
 RESUMED: Final = "0"
@@ -90,6 +92,8 @@ def transaction_key(properties: str, body_crc: int, physical_offset: int) -> str
     unique, group, topic = (
         property_in_text(properties, name) or "" for name in (UNIQ_KEY, PGROUP, REAL_TOPIC)
     )
+    if len(unique) > _LONGEST:  # thousands of keys are remembered
+        unique = sha256(unique.encode("utf-8", "replace")).hexdigest()
     return "\x02".join((unique or f"at {physical_offset}", group, topic, str(body_crc)))
 
 

@@ -16,17 +16,24 @@ import contextlib
 import errno
 import os
 import shutil
-import stat
 import sys
 import threading
 from collections import OrderedDict
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from rocketmq_sdk.broker_embedded.store.files import fsync as durable
+from rocketmq_sdk.broker_embedded.store.files.descriptors import opened
 from rocketmq_sdk.broker_embedded.store.files.directory_lock import DirectoryLock
+from rocketmq_sdk.broker_embedded.store.files.regular_files import (
+    NOT_OFFERED,
+    is_directory,
+    make_directory,
+    read_regular,
+    written_ranges,
+)
 from rocketmq_sdk.broker_embedded.store.files.store_thread import start_thread
 from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError
 
@@ -36,7 +43,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, Join, Mailbox, Result
 
 _NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_NOT_OFFERED: Final = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV})
 _NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
 _MODE: Final = 0o644
 _PRIVATE_MODE: Final = 0o600
@@ -57,79 +63,6 @@ def translate(error: OSError, path: str, doing: str) -> StoreError:
 def _advise(descriptor: int, *, ahead: bool) -> None:
     if sys.platform == "linux":
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_NORMAL if ahead else os.POSIX_FADV_RANDOM)
-
-
-@contextlib.contextmanager
-def open_regular(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a regular file for reading.
-
-    Raises `ValueError` for anything else, such as a pipe, which would block the reader
-    forever, and `OSError` as `open` does.
-    """
-    descriptor = os.open(
-        path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
-    )
-    with open(descriptor, "rb") as file:  # noqa: PTH123 - a descriptor
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ValueError(f"{path} is no regular file")
-        yield file
-
-
-def read_regular(path: str | os.PathLike[str], offset: int = 0, size: int = -1) -> bytes:
-    """The bytes of a file, opened by `open_regular`."""
-    with open_regular(path) as file:
-        file.seek(offset)
-        return file.read(size)
-
-
-def written_ranges(descriptor: int, offset: int, end: int) -> Iterator[tuple[int, int]]:
-    """The parts of a range of a file that may have been written.
-
-    Found with `SEEK_DATA` where system and file system have it; otherwise the whole
-    range.
-    """
-    seek_data = getattr(os, "SEEK_DATA", None)
-    if seek_data is None:
-        yield offset, end
-        return
-    while offset < end:
-        try:
-            low = os.lseek(descriptor, offset, seek_data)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return
-            if error.errno in _NOT_OFFERED:
-                yield offset, end
-                return
-            raise
-        high = min(os.lseek(descriptor, low, os.SEEK_HOLE), end)
-        if low < high:
-            yield low, high
-        offset = high if high > low else end
-
-
-def is_directory(entry: os.DirEntry[str]) -> bool:
-    """Whether an entry leads to a directory; a link to itself does not."""
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False
-
-
-def make_directory(path: Path) -> None:
-    """Make a directory and those above it, each with a durable name."""
-    missing = [path]
-    while not missing[-1].parent.exists():
-        missing.append(missing[-1].parent)
-    if path.exists():
-        return
-    path.mkdir(parents=True, exist_ok=True)
-    for made in reversed(missing):
-        descriptor = os.open(made.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _used_ratio(path: str | os.PathLike[str]) -> float:
@@ -179,11 +112,11 @@ class OsFile:
             return os.open(self._full_path, flags | os.O_CREAT, _MODE)
 
     @contextlib.contextmanager
-    def _use(self, doing: str, create: bool = False) -> Iterator[int]:
+    def _use(self, doing: str, create: bool = False, *, wait: bool = False) -> Iterator[int]:
         if self.removed:
             raise StoreError(f"{self.path}: cannot {doing}, the file was removed")
         try:
-            descriptor = self._files.pin(self, create)
+            descriptor = self._files.pin(self, create, wait=wait)
             try:
                 yield descriptor
             finally:
@@ -247,7 +180,7 @@ class OsFile:
                 try:
                     os.posix_fallocate(descriptor, offset, length)
                 except OSError as error:
-                    if error.errno not in _NOT_OFFERED:
+                    if error.errno not in NOT_OFFERED:
                         raise
                     self._files.allocate_by_zeros()
                 else:
@@ -271,7 +204,7 @@ class OsFile:
     def sync(self) -> None:
         """Sync with `fdatasync`; does nothing when the file was removed meanwhile."""
         try:
-            with self._use("sync") as descriptor:
+            with self._use("sync", wait=True) as descriptor:
                 self._files.sync_descriptor(descriptor)
         except StoreError:
             if not self.removed:
@@ -350,24 +283,31 @@ class OsFileSystem:
                 return self._elsewhere[name] + slash + rest
         return self._prefix + path
 
-    def pin(self, file: OsFile, create: bool = False) -> int:
-        """A descriptor that stays open until `unpin`; callable from any thread."""
+    def pin(self, file: OsFile, create: bool = False, *, wait: bool = False) -> int:
+        """A descriptor that stays open until `unpin`; callable from any thread.
+
+        With `wait` a thread waits for a while when the process has no more of them.
+        """
         with self._mutex:
             if file.descriptor >= 0:
                 return self._pinned(file)
             idle = self._take_idle()
         for descriptor in idle:
             os.close(descriptor)
-        opened = file.open_descriptor(create)
+        found = opened(
+            lambda: file.open_descriptor(create),
+            self._make_room,
+            waits_for=file.path if wait else None,
+        )
         with self._mutex:
             if file.descriptor < 0:
-                file.descriptor, opened = opened, -1
+                file.descriptor, found = found, -1
                 self._open[file] = None
                 if self._read_at_random and file.path.rpartition("/")[0] in self._read_at_random:
                     _advise(file.descriptor, ahead=False)
             descriptor = self._pinned(file)
-        if opened >= 0:
-            os.close(opened)  # another thread was quicker
+        if found >= 0:
+            os.close(found)  # another thread was quicker
         return descriptor
 
     def _pinned(self, file: OsFile) -> int:
@@ -412,6 +352,13 @@ class OsFileSystem:
             return []
         idle = [file for file in self._open if file.pins == 0]
         return [self._take(file) for file in idle[: max(1, self._max_descriptors // 8)]]
+
+    def _make_room(self) -> None:
+        """The process has no more descriptors: give up all that can be spared."""
+        with self._mutex:
+            idle = [self._take(file) for file in list(self._open) if file.pins == 0]
+        for descriptor in idle:
+            os.close(descriptor)
 
     def _take(self, file: OsFile) -> int:
         """Take a descriptor out of the pool; the caller closes it without the mutex.
@@ -459,7 +406,7 @@ class OsFileSystem:
 
     def _entries(self, directory: str) -> list[os.DirEntry[str]]:
         try:
-            with os.scandir(self.full_path(directory)) as entries:
+            with opened(lambda: os.scandir(self.full_path(directory)), self._make_room) as entries:
                 return sorted(entries, key=lambda entry: entry.name)
         except FileNotFoundError:
             if os.path.islink(self.full_path(directory)):  # noqa: PTH114 - by its text
@@ -525,7 +472,7 @@ class OsFileSystem:
     def read(self, path: str) -> bytes | None:
         """The whole content. Raises `StoreCorruptError` for what is not a file."""
         try:
-            return read_regular(self.full_path(path))
+            return opened(lambda: read_regular(self.full_path(path)), self._make_room)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -538,7 +485,11 @@ class OsFileSystem:
         full_path = Path(self.full_path(path))
         try:
             full_path.parent.mkdir(parents=True, exist_ok=True)
-            with open(full_path, "wb", opener=_private if private else None) as file:
+            opener = _private if private else None
+            with opened(
+                lambda: open(full_path, "wb", opener=opener),
+                self._make_room,
+            ) as file:
                 file.write(data)
                 file.flush()
                 durable.sync_descriptor(file.fileno())
@@ -575,7 +526,11 @@ class OsFileSystem:
     def sync_directory(self, directory: str) -> None:
         """Sync the directory itself; nothing when it is missing."""
         try:
-            descriptor = os.open(self.full_path(directory), os.O_RDONLY)
+            descriptor = opened(
+                lambda: os.open(self.full_path(directory), os.O_RDONLY),
+                self._make_room,
+                waits_for=directory,
+            )
         except FileNotFoundError:
             return
         except OSError as error:

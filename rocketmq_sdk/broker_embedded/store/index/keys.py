@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 TAG_TYPE: Final = "T"
 _TAIL: Final = 12
 _REMEMBERED: Final = 4096
+_LONGEST: Final = 256
+"""Characters of a text whose hash is remembered: longer ones hardly repeat, and 4,096
+of the longest would take 128 MiB.
+"""
 _MASK: Final = 0xFFFFFFFF
 _SMALLEST: Final = 0x80000000
 _HEAD_WEIGHTS: Final = tuple(pow(31, exponent, 1 << 32) for exponent in range(_TAIL + 1))
@@ -127,7 +131,7 @@ class KeyHasher:
         others = self._rests.get(rest)
         if others is None:
             found = self._hashes(topic, properties)
-            if _UNIQ_KEY not in rest[1] and _KEYS not in rest[1]:
+            if len(rest[1]) <= _LONGEST and _UNIQ_KEY not in rest[1] and _KEYS not in rest[1]:
                 self._make_room(self._rests)
                 self._rests[rest] = found[1:]
             return found
@@ -231,8 +235,10 @@ class KeyHasher:
         if tags is not None:
             value = self._tags.get((topic, tags))
             if value is None:
-                self._make_room(self._tags)
-                value = self._tags[(topic, tags)] = key_hash(query_text(topic, tags, TAG_TYPE))
+                value = key_hash(query_text(topic, tags, TAG_TYPE))
+                if len(tags) <= _LONGEST:
+                    self._make_room(self._tags)
+                    self._tags[(topic, tags)] = value
             found.append(value)
         return found
 
@@ -272,8 +278,10 @@ class KeyHasher:
         head = (topic, start)
         value = self._heads.get(head)
         if value is None:
-            self._make_room(self._heads)
-            value = self._heads[head] = java_hash(f"{topic}#{start}")
+            value = java_hash(f"{topic}#{start}")
+            if len(start) <= _LONGEST:
+                self._make_room(self._heads)
+                self._heads[head] = value
         return value
 
     @staticmethod
