@@ -52,8 +52,8 @@ ROOMS = {
     # Modules and folders inside a package: each row may import the rows before it, and
     # nothing of its own row.
     "client": [
-        ["address_server", "api", "callbacks", "hooks", "identity", "namespace"],
-        ["arguments", "observers", "troubles"],
+        ["api", "callbacks", "hooks", "identity", "namespace", "troubles"],
+        ["address_server", "arguments", "observers"],
         ["brokers", "config", "name_servers", "periodic_jobs", "retry", "side_by_side"],
         ["heartbeat", "queries", "routes"],
         ["runtime"],

@@ -167,7 +167,7 @@ class AssignedQueues(Rebalancer):
                     strategy_name=strategy,
                 )
             except RocketMQError as error:
-                self.complaint = str(error)
+                self.members.complaint = str(error)
                 if isinstance(error, NotSupportedError):
                     too_old.append(name)
                 logger.info(
@@ -179,7 +179,7 @@ class AssignedQueues(Rebalancer):
                     extra=about(topic=topic, group=self._context.group),
                 )
                 return None
-            self.complaint = (
+            self.members.complaint = (
                 ""
                 if answer is not None
                 else f"broker {name} does not know this member yet, or not the strategy {strategy}"

@@ -185,7 +185,7 @@ class ConsumerReport:
             names.unwrap(topic): TopicView(
                 len(self.client.routes.subscribe_queues(topic)),
                 sum(queue.topic == topic for queue in (*rebalancer.owned, *pops)),
-                rebalancer.member_count,
+                rebalancer.members.count,
                 self.client.routes.problem(topic),
             )
             for topic in self.subscriptions
@@ -204,7 +204,7 @@ class ConsumerReport:
             suspended=rebalancer.suspended,
             taker=self.taker,
             topics=topics,
-            complaint=rebalancer.complaint,
+            complaint=rebalancer.members.complaint,
             queues=queues,
             pops={
                 named(queue): PopView(_popped(popped), popped.complaint, popped.is_full)

@@ -134,8 +134,11 @@ class Membership(ConsumerCallbacks):
         except RocketMQError:
             raise
         except Exception as error:
+            first = _first_of(error)
+            if isinstance(first, RocketMQError):  # of several listeners
+                raise first from error
             raise RocketMQError(
-                f"the {self.kind} of group {self._group!r} failed in the background: {error!r}"
+                f"the {self.kind} of group {self._group!r} failed in the background: {first!r}"
             ) from error
         finally:
             self._ended.set()
@@ -324,6 +327,13 @@ class Membership(ConsumerCallbacks):
         """Called when a topic was added or removed, or has another expression."""
 
 
+def _first_of(error: Exception) -> Exception:
+    """The first failure of those that came together."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 class QueueMembership(Membership):
     """A member that owns queues.
 
@@ -392,10 +402,13 @@ class QueueMembership(Membership):
 
     def on_broker_disconnected(self, broker_name: str) -> None:
         """A broker is away, and may give our queues to other members."""
+        self._rebalancer.members.broker_away(broker_name)
         self._rebalancer.doubt(broker_name)
 
-    def on_broker_connected(self, address: str) -> None:  # noqa: ARG002 - part of the interface
+    def on_broker_connected(self, address: str) -> None:
         """A broker is connected, perhaps again: rebalance now."""
+        if (broker_name := self._client.brokers.name_of(address)) is not None:
+            self._rebalancer.members.broker_connected(broker_name)
         self._rebalancer.wake()
 
     def on_reset_offsets(self, topic: str, offsets: dict[MessageQueue, int]) -> None:

@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import logging
 import math
-import random
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
-from rocketmq_sdk.client.api.members import consumer_ids
-from rocketmq_sdk.client.side_by_side import by_broker, first_answer, for_each_broker
+from rocketmq_sdk.client.side_by_side import by_broker, for_each_broker
 from rocketmq_sdk.clock import elapsed, suspended
 from rocketmq_sdk.consumer.assign.difference import difference, wanted_queues
 from rocketmq_sdk.consumer.config import shared_limits
+from rocketmq_sdk.consumer.group.member_lists import MemberLists
 from rocketmq_sdk.consumer.group.owned_queue import OwnedQueue
 from rocketmq_sdk.consumer.group.queue_locks import REFUSED_PAUSE, RENEW_INTERVAL
 from rocketmq_sdk.consumer.pull.puller import PullContext, QueuePuller
@@ -89,9 +88,7 @@ class Rebalancer:
         self._woken = trio.Event()
         self._begun = 0
         self._rounds = Watermark()
-        self.complaint = ""
-        """Why the members of the group are not known; empty when they are."""
-        self.member_count = 0
+        self.members = MemberLists(context.client, context.group)
         self.refused: set[MessageQueue] = set()
         """Queues that another member had locked in the last round."""
         self.untaken: dict[MessageQueue, str] = {}
@@ -125,7 +122,9 @@ class Rebalancer:
             self.last_round = trio.current_time()
             self.first_round.set()
             pause = self._context.config.rebalance_interval if complete else RETRY_INTERVAL
-            with trio.move_on_after(REFUSED_PAUSE if self.refused else pause):
+            if (look_at := self.members.look_at) is not None:
+                pause = min(pause, look_at - self.last_round)
+            with trio.move_on_after(REFUSED_PAUSE if self.refused else max(pause, MINIMUM_PAUSE)):
                 await self._woken.wait()
                 await trio.sleep(MINIMUM_PAUSE)
 
@@ -370,7 +369,7 @@ class Rebalancer:
         queues = client.routes.subscribe_queues(topic)
         if not queues:
             return True  # the route is polled, and its arrival wakes this task
-        ids = await self._members(topic, members)
+        ids = await self.members.of_topic(topic, members)
         if not ids:
             return False
         try:
@@ -409,46 +408,6 @@ class Rebalancer:
         silent = [queue for queue in free if queue not in locked and queue not in refused]
         self._missing.update(dict.fromkeys(silent, "its broker gives no lock"))
         return [queue for queue in queues if queue in locked or queue in self.leaving]
-
-    async def _members(self, topic: str, known: dict[str, list[str]]) -> list[str]:
-        """The members of the group, from a broker of the topic.
-
-        Empty when no broker knows any.
-        """
-        client = self._context.client
-        route = client.routes.get(topic)
-        names = [] if route is None else [data.broker_name for data in route.broker_datas]
-        random.shuffle(names)
-        names.sort(key=lambda name: known.get(name) == [])  # who had no answer comes last
-        problem = "no broker has seen its heartbeat"
-
-        async def ask(name: str) -> list[str] | None:
-            nonlocal problem
-            found = client.brokers.subscribe_address(name)
-            if found is not None and name not in known:
-                known[name] = []
-                try:
-                    known[name] = await consumer_ids(client, found.address, self._context.group)
-                except RocketMQError as error:
-                    problem = str(error)
-            return known.get(name) or None
-
-        ids = await first_answer(names, ask)
-        if ids is not None:
-            self.complaint = ""
-            self.member_count = len(set(ids))
-            return ids
-        if problem != self.complaint:
-            self.complaint = problem
-            logger.info(
-                "group %s: the members are not known, so the queues of topic %s stay as they are: "
-                "%s",
-                self._context.group,
-                topic,
-                problem,
-                extra=about(topic=topic, group=self._context.group),
-            )
-        return []
 
     async def _acquire_all(
         self, queues: Iterable[MessageQueue], nursery: trio.Nursery, unreachable: set[str]

@@ -37,7 +37,7 @@ class AllQueues(UnsharedQueues):
     """Owns every readable queue of the subscribed topics."""
 
     async def _rebalance(self, nursery: trio.Nursery, unreachable: set[str]) -> bool:
-        self.member_count = 1
+        self.members.count = 1
         routes = self._context.client.routes
         known = {topic: routes.subscribe_queues(topic) for topic in self._subscriptions}
         wanted = sorted(queue for queues in known.values() for queue in queues)

@@ -122,7 +122,8 @@ class PopPlaces:
 
         What is held is still consumed, and so is the answer to a pop under way.
         """
-        self._resumed = self._resumed or trio.Event()
+        if self._resumed is None:
+            self._resumed = trio.Event()
 
     def resume(self) -> None:
         """Undo `suspend`."""

@@ -275,6 +275,8 @@ class ListenerService:
                 )
             await self._conclude(worker)
         self._workers.remove(worker)
+        if self._line:
+            self._wake_one()  # it may have been made, or woken, for what stands there
 
     async def _consume(self, worker: Worker) -> None:
         """Take messages and call the listener until cancelled, or retired."""
@@ -284,7 +286,7 @@ class ListenerService:
         streak, slice_end = 0, now() + SLICE
         messages: Sequence[ReceivedMessage]
         argument: ReceivedMessage | list[ReceivedMessage]
-        while True:
+        while not worker.retired:
             if streak >= STREAK or not line:
                 if not await self._wait_work(worker):
                     return

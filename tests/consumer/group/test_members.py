@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
@@ -145,6 +146,52 @@ async def test_a_member_whose_connection_ends_is_replaced(autojump_clock: MockCl
                     set(map(str, range(80))) <= set(first.bodies + second.bodies + collector.bodies)
                 )
             )
+
+
+@pytest.mark.parametrize("returns", [True, False])
+async def test_who_has_not_come_back_to_a_broker_yet_is_a_member_for_a_heartbeat(
+    autojump_clock: MockClock, returns: bool
+) -> None:
+    ways: list[Switch] = []
+    owners: list[set[int]] = [set(), set()]
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 4)
+
+        async def member(number: int) -> None:
+            async with PushConsumer(
+                "billing",
+                namesrv=ways[number],
+                subscriptions={"orders": "*"},
+                listener=Collector(),
+            ) as consumer:
+                while True:
+                    owners[number] = owned(consumer)
+                    await trio.sleep(0.1)
+
+        async with trio.open_nursery() as nursery:
+            for number in range(2):
+                ways.append(Switch(broker))
+                nursery.start_soon(member, number)
+            await until(lambda: list(map(len, owners)) == [2, 2])
+            await trio.sleep(60)
+            before = owners[0].copy()
+            for way in ways:
+                way.cut()  # as at a restart: the broker has forgotten both
+            await trio.sleep(1)
+            ways[0].connect(broker)
+            if returns:
+                await trio.sleep(20)
+                assert owners[0] == before
+                ways[1].connect(broker)
+            for _ in range(250):
+                await trio.sleep(0.1)
+                assert owners[0] == before
+            if returns:
+                await trio.sleep(60)
+                assert list(map(len, owners)) == [2, 2]
+            else:
+                await until(lambda: owners[0] == {0, 1, 2, 3}, 15)
+            nursery.cancel_scope.cancel()
 
 
 async def test_running_listeners_finish_before_a_queue_goes(autojump_clock: MockClock) -> None:

@@ -475,8 +475,8 @@ async def test_a_listener_that_returns_something_is_refused_and_its_message_not_
         return answer
 
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
-        await sender.create_topic("orders", 1)
-        await sender.send("orders", "a", queue=0)
+        await sender.create_topic("orders", 2)
+        await sender.send("orders", "a", "b", queues=2)  # two workers refuse it at once
         with pytest.raises(ConfigurationError, match=r"must return None.*ConsumeLater"):
             async with PushConsumer(
                 "billing",

@@ -324,6 +324,33 @@ async def test_the_number_of_calls_at_a_time_changes_while_it_runs(
             consumer.set_concurrency(2)
 
 
+async def test_a_worker_that_is_retired_before_it_begins_leaves_its_work_to_another(
+    autojump_clock: MockClock,
+) -> None:
+    begun: list[str] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        begun.append(message.body.decode())
+        await trio.sleep(60)
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        async with billing(broker, listener, concurrency=2) as consumer:
+            assert consumer._member is not None
+            service = consumer._member._service
+            add = service.add
+
+            def add_and_change(process_queue: Any) -> None:
+                add(process_queue)  # a worker is on its way
+                consumer.set_concurrency(1)
+                consumer.set_concurrency(2)
+
+            for body in "ab":
+                await sender.send("orders", body, queue=0)
+                await until(lambda: begun[-1:] == [body], 5)  # noqa: B023 - used at once
+                service.add = add_and_change  # type: ignore[method-assign]
+
+
 async def test_changing_the_number_of_calls_again_and_again_forgets_no_message(
     autojump_clock: MockClock, collector: Collector
 ) -> None:

@@ -375,6 +375,7 @@ async def test_nothing_is_popped_while_suspended(autojump_clock: MockClock) -> N
         async with billing(broker, collector) as consumer:
             await trio.sleep(2)
             consumer.suspend()
+            consumer.suspend()
             await trio.sleep(40)
             await sender.send("orders", "x", queue=0)
             await trio.sleep(40)
