@@ -1,9 +1,9 @@
 """Name servers that an address server names over HTTP.
 
 Follows `DefaultTopAddressing` and `MQClientAPIImpl.fetchNameServerAddr` of Apache
-RocketMQ 5.4.0: a GET answers with addresses separated by `;`, and clients ask again
-every two minutes. It also knows the addresses that name a namespace of a cloud instance
-(`NameServerAddressUtils`).
+RocketMQ 5.4.0: the first line of the answer to a GET has addresses separated by `;`,
+and clients ask again every two minutes. It also knows the addresses that name a
+namespace of a cloud instance (`NameServerAddressUtils`).
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 
 import trio
 
+from rocketmq_sdk.client.troubles import one_line
 from rocketmq_sdk.errors import ConfigurationError, ConnectError, RocketMQError
-from rocketmq_sdk.model.route import parse_addresses
+from rocketmq_sdk.model.route import join_address, parse_addresses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +28,9 @@ FETCH_INTERVAL: Final = 120.0
 RETRY_INTERVAL: Final = 5.0
 """Seconds until an address server that has never answered is asked again."""
 _LONGEST: Final = 64 * 1024
+_SHOWN: Final = 200
+"""Characters of an odd answer that an error shows."""
+_ADDRESS: Final = re.compile(r"[\w.:%\[\]-]+", re.ASCII)
 _INSTANCE: Final = re.compile(r"^(?:\w+://)?(MQ_INST_\w+_\w+)\.")
 
 
@@ -37,7 +41,10 @@ def is_address_server(text: str) -> bool:
     """
     if not text.startswith(("http://", "https://")):
         return False
-    return urlsplit(text).path.strip("/") != ""
+    try:
+        return urlsplit(text).path.strip("/") != ""
+    except ValueError:
+        return True  # it is refused as one
 
 
 def instance_namespace(text: str) -> str:
@@ -50,7 +57,10 @@ def instance_namespace(text: str) -> str:
 
 
 class AddressServer:
-    """Asks one address server; `changed` is called with each new list."""
+    """Asks one address server; `changed` is called with each new list.
+
+    Raises `ConfigurationError` for a URL that nobody can be asked by.
+    """
 
     def __init__(
         self,
@@ -61,27 +71,35 @@ class AddressServer:
         interval: float = FETCH_INTERVAL,
     ) -> None:
         self.url = f"{url}-{unit_name}?nofix=1" if unit_name else url
+        _check_url(url)
         self.addresses: tuple[str, ...] = ()
         self.problem = "it has not been asked yet"
         self._changed = changed
         self._interval = interval
+        # A server that drips keeps its thread; the next question waits for it, so that
+        # it has one of them at most.
+        self._one = trio.CapacityLimiter(1)
 
     @property
     def host(self) -> str:
         """`host:port` of the server itself."""
         parts = urlsplit(self.url)
-        return f"{parts.hostname}:{parts.port or 80}"
+        return join_address(parts.hostname or "", parts.port or 80)
 
     async def refresh(self) -> None:
         """Ask once; a failure is logged, and the list stays as it is."""
         try:
             with trio.fail_after(FETCH_TIMEOUT):
-                text = await trio.to_thread.run_sync(_get, self.url, abandon_on_cancel=True)
-            addresses = parse_addresses(text.strip())
+                text = await trio.to_thread.run_sync(
+                    _get, self.url, abandon_on_cancel=True, limiter=self._one
+                )
+            addresses = _named_in(text)
         except (OSError, ValueError, RocketMQError, trio.TooSlowError) as error:
-            self.problem = str(error) or type(error).__name__
+            late = f"it has not answered within {FETCH_TIMEOUT:g} s"
+            self.problem = one_line(str(error)) or late
             logger.warning("the address server %s names no name server: %s", self.url, self.problem)
             return
+        self.problem = ""
         if addresses != self.addresses:
             logger.info("the name servers are now %s", ";".join(addresses))
             self.addresses = addresses
@@ -102,18 +120,50 @@ class AddressServer:
         )
 
 
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.hostname and parts.port != 0 and url.isprintable() and " " not in url
+    except ValueError:
+        usable = False
+    if not usable:
+        raise ConfigurationError(
+            f"{url!r} is no URL of an address server; write http://host:port/path"
+        )
+
+
+def _named_in(text: str) -> tuple[str, ...]:
+    """The addresses in an answer. Raises `ConfigurationError` for anything else."""
+    first = text.strip().partition("\n")[0].strip()
+    if not first:
+        raise ConfigurationError("the answer is empty")
+    try:
+        addresses = parse_addresses(first)
+    except ConfigurationError:
+        addresses = ()
+    if not addresses or not all(map(_ADDRESS.fullmatch, addresses)):
+        raise ConfigurationError(
+            f"the answer is {first[:_SHOWN]!r}, and not addresses as host:port;host:port"
+        )
+    return addresses
+
+
 def _get(url: str) -> str:
     # Imported here: few programs need it.
+    from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import urlopen
 
     try:
         with urlopen(url, timeout=FETCH_TIMEOUT) as response:
-            body: bytes = response.read(_LONGEST)
+            body: bytes = response.read(_LONGEST + 1)
     except HTTPError as error:
         error.close()  # it holds the connection
         raise
-    text = body.decode("utf-8", "replace")
-    if not text.strip():
-        raise ConfigurationError("the answer is empty")
-    return text
+    except HTTPException as error:
+        raise ConfigurationError(
+            f"it does not speak HTTP: {type(error).__name__}: {error}"
+        ) from error
+    if len(body) > _LONGEST:
+        raise ConfigurationError(f"the answer is longer than {_LONGEST} bytes")
+    return body.decode("utf-8", "replace")

@@ -273,10 +273,14 @@ class RouteCache:
     async def _query(self, entry: _Entry, default: DefaultTopic | None) -> TopicRoute:
         try:
             route = await self._ask(entry.topic)
-        except TopicNotFoundError:
+        except TopicNotFoundError as error:
             if default is None or (entry.route is not None and not entry.provisional):
                 raise
-            route = clamp_default_route(await self._ask(default.name), default.queue_nums)
+            try:
+                template = await self._ask(default.name)
+            except TopicNotFoundError:
+                raise error from None  # who asks knows nothing of the default topic
+            route = clamp_default_route(template, default.queue_nums)
             self._store(entry, route, provisional=True)
             entry.misses += 1
             entry.due = trio.current_time() + self._backoff.delay(entry.misses - 1)

@@ -52,11 +52,11 @@ class Troubles:
 
     def silent_name_servers(self) -> list[str | None]:
         """Those that failed so long ago that they should be asked again."""
-        now = trio.current_time()
+        failures, now = self._name_servers, trio.current_time()
         return [
             address
-            for address, (failed, _text) in self._name_servers.items()
-            if now - failed >= LOOK_AGAIN
+            for address in (self._servers() if failures else ())
+            if address in failures and now - failures[address][0] >= LOOK_AGAIN
         ]
 
     @property

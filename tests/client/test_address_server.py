@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import trio
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.address_server import AddressServer, instance_namespace, is_address_server
 from rocketmq_sdk.client.runtime import Client
-from rocketmq_sdk.errors import ConnectError
+from rocketmq_sdk.errors import ConfigurationError, ConnectError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.producer import Producer
 
@@ -87,6 +88,74 @@ async def test_another_list_replaces_the_first(web: Web) -> None:
         nursery.cancel_scope.cancel()
     assert lists == [("10.0.0.1:9876",), ("10.0.0.2:9876", "10.0.0.1:9876")]
     assert server.addresses == lists[-1]
+
+
+def page(text: str, status: str = "200 OK", *more: str) -> bytes:
+    lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(text)}", "Connection: close", *more]
+    return "\r\n".join([*lines, "", text]).encode()
+
+
+GOOD = page("10.0.0.9:9876")
+BAD_ANSWERS: dict[bytes, str] = {
+    page("", "500 Oops"): "HTTP Error 500",
+    page(" \n"): "the answer is empty",
+    page("<html>log in: first</html>"): "and not addresses as host:port",
+    page("10.0.0.1:9876;name server:1"): "and not addresses as host:port",
+    page("10.0.0.1:99999"): "and not addresses as host:port",
+    page("10.0.0.1:9876;" * 5000): "longer than 65536 bytes",
+    b"\x00\x00\x00\x10no HTTP at all\n": "it does not speak HTTP",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n10.0": "it does not speak HTTP",
+    b"": "closed connection",
+    b"nothing": "it has not answered within 0.2 s",
+}
+
+
+@pytest.mark.real_time
+async def test_what_is_no_list_of_addresses_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("rocketmq_sdk.client.address_server.FETCH_TIMEOUT", 0.2)
+    asked: list[str] = []
+    answer = GOOD
+
+    async def serve(stream: trio.SocketStream) -> None:
+        async with stream:
+            asked.append((await stream.receive_some(4096)).split()[1].decode())
+            if answer == b"nothing":
+                await trio.sleep_forever()
+            await stream.send_all(GOOD if asked[-1] == "/moved" else answer)
+
+    lists: list[tuple[str, ...]] = []
+    async with trio.open_nursery() as nursery:
+        [listener] = await nursery.start(
+            functools.partial(trio.serve_tcp, serve, 0, host="127.0.0.1")
+        )
+        port = listener.socket.getsockname()[1]
+        server = AddressServer(f"http://127.0.0.1:{port}/list", None, lists.append)
+        await server.refresh()
+        for bad, problem in BAD_ANSWERS.items():
+            answer = bad
+            await server.refresh()
+            assert problem in server.problem
+            assert problem in str(server.unknown())
+        for good in (
+            page("10.0.0.9:9876\r\nand a remark\r\n"),
+            page("", "302 Found", f"Location: http://127.0.0.1:{port}/moved"),
+        ):
+            answer = good
+            await server.refresh()
+            assert not server.problem
+        nursery.cancel_scope.cancel()
+    assert lists == [("10.0.0.9:9876",)]
+    assert asked[-1] == "/moved"
+
+
+@pytest.mark.parametrize(
+    "url", ["http://h:99999/list", "http:///list", "http://[::1/l", "http://h:x/l"]
+)
+def test_what_is_no_url_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="no URL of an address server"):
+        Client(url)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.testing.interception import intercept
-from support.consuming import Switch, committed, open_sender
+from support.consuming import Collector, Switch, committed, open_sender
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -121,14 +121,20 @@ def _records(body: bytes) -> list[bytes]:
     return records
 
 
+FAR = str(2**63 - 1)
 BAD_PULLS: list[Callable[[bytes, dict[str, str]], bytes]] = [
     lambda body, _fields: b"",
     lambda body, _fields: body * 3,
     lambda body, _fields: b"".join(reversed(_records(body))),
     lambda body, fields: fields.update(nextBeginOffset="-1") or body,
     lambda body, fields: fields.update(nextBeginOffset="0", maxOffset="0") or body,
+    lambda body, fields: fields.update(nextBeginOffset=FAR) or body,
+    lambda body, fields: fields.update(nextBeginOffset=FAR, maxOffset=FAR) or body,
+    lambda body, fields: fields.update(nextBeginOffset="41") or body,
+    lambda body, fields: fields.update(maxOffset="1") or body,
 ]
-"""Answers to pulls that have lost their messages, repeat or shuffle them, or lead back.
+"""Answers to pulls that have lost their messages, repeat or shuffle them, lead back, or
+behind the end.
 """
 
 
@@ -150,6 +156,7 @@ async def test_what_a_pull_brings_twice_or_in_disorder_is_consumed_once_and_in_o
     async def listener(message: ReceivedMessage) -> None:
         await trio.sleep(0.5)
         found.append(message.offset)
+        assert committed(broker, "billing", "orders", 1)[0] <= 40
 
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
@@ -178,6 +185,40 @@ async def test_what_a_pull_brings_twice_or_in_disorder_is_consumed_once_and_in_o
         assert not left
         assert committed(broker, "billing", "orders", 1) == [40]
     assert (sorted(found) if kind == "push" else found) == list(range(40))
+
+
+@pytest.mark.parametrize("code", [0, 19, 20, 21])
+async def test_a_broker_that_leads_nowhere_is_asked_again_in_peace_and_named(
+    code: int, autojump_clock: MockClock
+) -> None:
+    pulls = 0
+
+    def lead_away(channel: Channel, request: Command, serve: Handler) -> Any:
+        nonlocal pulls
+        topic, answer = request.ext_fields["topic"], serve(channel, request)
+        if topic != "orders":
+            return answer
+        pulls += 1
+        ends = {"nextBeginOffset": FAR, "minOffset": "0", "maxOffset": FAR}
+        fields = {"suggestWhichBrokerId": "0", **ends}
+        body = answer.body if isinstance(answer, Command) else b""
+        return Command(code, flag=1, ext_fields=fields, body=body)
+
+    collector = Collector()
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", *map(str, range(5)), queue=0)
+        spoiled = intercept(broker, RequestCode.PULL_MESSAGE, by=lead_away)
+        async with PushConsumer(
+            "billing", namesrv=broker, listener=collector, **SHARED
+        ) as consumer:
+            await trio.sleep(60)
+            assert not collector.messages
+            assert f"has its end at {FAR}, and no queue goes further" in str(consumer.health())
+            assert pulls <= 62
+            assert committed(broker, "billing", "orders", 1)[0] <= 0
+            spoiled.restore()
+            await until(lambda: len(collector.messages) == 5)
 
 
 async def test_a_simple_consumer_gets_over_garbage(autojump_clock: MockClock) -> None:

@@ -7,10 +7,11 @@ so cannot begin a queue without an offset then.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.client.api.caller import Caller, checked
 from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.errors import FieldError
 from rocketmq_sdk.protocol.bodies.offsets import ResetOffsetBody
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.offsets import (
@@ -32,6 +33,20 @@ from rocketmq_sdk.protocol.headers.offsets import (
 if TYPE_CHECKING:
     from rocketmq_sdk.model.enums import BoundaryType
     from rocketmq_sdk.model.queue import MessageQueue
+
+
+LARGEST_OFFSET: Final = (2**63 - 1) // 20
+"""No queue goes further: its entries of 20 bytes have places of 64 bits."""
+
+
+def _possible(offset: int, topic: str) -> int:
+    """An offset of a queue. Raises `FieldError` for one that no queue can have."""
+    if offset > LARGEST_OFFSET:
+        raise FieldError(
+            f"the broker names offset {offset} for a queue of {topic}, and no queue has more than "
+            f"{LARGEST_OFFSET} messages"
+        )
+    return offset
 
 
 async def query_consumer_offset(
@@ -109,7 +124,7 @@ async def max_offset(
         ),
         topic=topic,
     )
-    return GetMaxOffsetResponseHeader.from_ext(response.ext_fields).offset
+    return _possible(GetMaxOffsetResponseHeader.from_ext(response.ext_fields).offset, topic)
 
 
 async def min_offset(
@@ -129,7 +144,7 @@ async def min_offset(
         ),
         topic=topic,
     )
-    return GetMinOffsetResponseHeader.from_ext(response.ext_fields).offset
+    return _possible(GetMinOffsetResponseHeader.from_ext(response.ext_fields).offset, topic)
 
 
 async def search_offset(
@@ -162,7 +177,7 @@ async def search_offset(
         ),
         topic=topic,
     )
-    return SearchOffsetResponseHeader.from_ext(response.ext_fields).offset
+    return _possible(SearchOffsetResponseHeader.from_ext(response.ext_fields).offset, topic)
 
 
 async def earliest_store_time(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rocketmq_sdk.client.api.offsets import LARGEST_OFFSET
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.errors import CodecMissingError, RemoteProtocolError, broker_error
+from rocketmq_sdk.errors import CodecMissingError, FieldError, RemoteProtocolError, broker_error
 from rocketmq_sdk.model.enums import PullStatus
 from rocketmq_sdk.model.results import PullResult
 from rocketmq_sdk.protocol.command import Command
@@ -95,8 +96,9 @@ async def pull_message(
 
     `timeout` in seconds must be longer than the time that the header lets the broker
     hold the pull. With `tags` messages with another tag are left out, because brokers
-    filter by hash only. Raises the error of any code that is no outcome of a pull, and
-    `UndecodableError`. Cancellation drops the answer when it comes; nothing is lost by
+    filter by hash only. Raises the error of any code that is no outcome of a pull,
+    `UndecodableError`, and `FieldError` for an answer that leads behind the end of the
+    queue. Cancellation drops the answer when it comes; nothing is lost by
     it.
     """
     response = await client.call_address(address, pull_request(header), timeout)
@@ -118,12 +120,15 @@ def pull_result(
     Each message gets the properties MIN_OFFSET and MAX_OFFSET of its queue.
     """
     status, found = _outcome(response, address, header)
+    _check_end(found.next_begin_offset, found, address, header)
     messages: list[ReceivedMessage] = []
     if status is PullStatus.FOUND:
         messages = _decoded(response.body, broker_name)
         if found.offset_delta:
             for message in messages:
                 message.offset += found.offset_delta
+        furthest = max([message.offset for message in messages])
+        _check_end(furthest + 1, found, address, header)
         if tags:
             messages = [message for message in messages if message.tags in tags]
         _add_bounds(messages, found)
@@ -167,6 +172,24 @@ def _outcome(
             group=header.consumer_group,
         )
     return status, PullMessageResponseHeader.from_ext(response.ext_fields)
+
+
+def _check_end(
+    offset: int, found: PullMessageResponseHeader, address: str, header: PullMessageRequestHeader
+) -> None:
+    """Refuse an answer that leads behind the end of the queue.
+
+    Believed, it would let a group pass messages that it has never seen: what is led to
+    is committed. Apache's clients believe it.
+    """
+    end = found.max_offset
+    if end > LARGEST_OFFSET:
+        problem = f"has its end at {end}, and no queue goes further than {LARGEST_OFFSET}"
+    elif offset > end and offset > header.queue_offset:
+        problem = f"goes on at {offset}, behind its end at {end}"
+    else:
+        return
+    raise FieldError(f"queue {header.queue_id} of {header.topic}, {address} says, {problem}")
 
 
 def _decoded(body: bytes, broker_name: str) -> list[ReceivedMessage]:
