@@ -188,7 +188,7 @@ class AccumulatedHandle:
         taken_back = self._index in self._batch.withdrawn
         if handle.done and not taken_back:
             return self.outcome()
-        unknown = not taken_back and (handle.unknown or handle.call is not None)
+        unknown = not taken_back  # its batch goes on, and may be stored after all
         raise SendTimeout(
             f"the message {self.message_id} to topic {self.message.topic!r} used up its time; "
             f"{'it may be stored all the same' if unknown else 'it is not stored'}",

@@ -13,7 +13,7 @@ from trio.lowlevel import current_clock
 from rocketmq_sdk.client.callbacks import ProducerCallbacks
 from rocketmq_sdk.client.runtime import Client, check_client
 from rocketmq_sdk.client.trace import TraceDispatcher
-from rocketmq_sdk.errors import ClosedError, ConfigurationError
+from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError
 from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
 from rocketmq_sdk.names import check_group
 from rocketmq_sdk.producer.accumulator import AccumulatedHandle, Accumulator
@@ -32,7 +32,7 @@ from rocketmq_sdk.producer.trace import note_sent
 from rocketmq_sdk.producer.under_way import UnderWay
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterable
 
     from rocketmq_sdk.client.config import NamesrvSource
     from rocketmq_sdk.model.message import Message
@@ -295,3 +295,20 @@ class SendEngine(ProducerCallbacks, RunsOnce):
     def _note_sent(self, handle: SendHandle) -> None:
         assert self._trace is not None
         note_sent(self._trace, self._group, handle, self.client.clock.now_ms())
+
+
+async def connect_to_all(addresses: Iterable[str], client: Client, deadline: float) -> None:
+    """Connect to brokers side by side, until a moment of trio's clock.
+
+    What fails is logged.
+    """
+
+    async def connect(address: str) -> None:
+        try:
+            await client.remoting.channel(address, max(0.0, deadline - trio.current_time()))
+        except RocketMQError as error:
+            logger.info("%s cannot be connected in advance: %s", address, error)
+
+    async with trio.open_nursery() as nursery:
+        for address in addresses:
+            nursery.start_soon(connect, address)

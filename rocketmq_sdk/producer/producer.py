@@ -11,14 +11,15 @@ from rocketmq_sdk.client.api.timers import handle_parts, recall_message
 from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.errors import (
     ConfigurationError,
-    RocketMQError,
+    RequestTimeoutError,
     SendTimeout,
     TooManyRequestsError,
     WrongTypeError,
 )
+from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.accumulator import AccumulatedHandle
-from rocketmq_sdk.producer.engine import SendEngine, logger
+from rocketmq_sdk.producer.engine import SendEngine, connect_to_all
 from rocketmq_sdk.producer.handle import Aim, SendHandle
 from rocketmq_sdk.producer.health import ProducerHealth, health_of
 from rocketmq_sdk.producer.outgoing import (
@@ -51,6 +52,7 @@ SEND_V2: Final = 310
 SEND_BATCH: Final = 320
 COMPRESS_IN_THREAD: Final = 256 * 1024
 _UNENDING: Final = float("inf")
+_NO_AIM: Final = Aim(queue=None, selector=None, key=UNSET)
 
 
 class Producer(SendEngine):
@@ -267,11 +269,10 @@ class Producer(SendEngine):
         of `send`; `ConfigurationError` also for a batch that is empty, mixed, delayed
         or over `max_message_size` when encoded.
         """
-        seconds = self._timeout if timeout is None else to_seconds(timeout)
         _check_messages(messages)
         await self._hold_to_type(messages)
-        batch = self._join(messages, aimed=(queue, selector, key) != (None, None, UNSET))
-        return await self._send_batch(batch, seconds, queue=queue, selector=selector, key=key)
+        aim = Aim(queue=queue, selector=selector, key=key)
+        return await self._send_batch(*self._join(messages, aim, timeout), **aim)
 
     def submit_batch(
         self,
@@ -293,14 +294,13 @@ class Producer(SendEngine):
         `ConfigurationError` for messages that are not acceptable, `ClosedError`; all
         else is told by the handle.
         """
-        seconds = self._timeout if timeout is None else to_seconds(timeout)
         self._check_batch_room(messages, 0)
         if self._types is not None:
             for message in messages:
                 self._types.check(self._topics[message.topic], message)
         self._running_loop()
-        batch = self._join(messages, aimed=(queue, selector, key) != (None, None, UNSET))
-        handle = self._start_batch(batch, seconds, queue=queue, selector=selector, key=key)
+        aim = Aim(queue=queue, selector=selector, key=key)
+        handle = self._start_batch(*self._join(messages, aim, timeout), **aim)
         if handle.done and isinstance(handle.error, TooManyRequestsError) and not handle.unknown:
             handle.observed = True
             raise handle.error
@@ -315,15 +315,18 @@ class Producer(SendEngine):
         if under_way.is_full(size) or under_way.count + ahead >= self.config.max_in_flight:
             raise under_way.refusal()
 
-    def _join(self, messages: Sequence[Message], *, aimed: bool) -> Batch:
-        """One request for some messages, which observers see."""
-        if not aimed:
+    def _join(
+        self, messages: Sequence[Message], aim: Aim, timeout: float | timedelta | None
+    ) -> tuple[Batch, float]:
+        """One request for some messages, which observers see, and its seconds."""
+        seconds = self._timeout if timeout is None else to_seconds(timeout)
+        if aim == _NO_AIM:
             check_one_sharding_key(messages)
         if self._hooks.observers:
             messages = [self._hooks.created(message) for message in messages]
         batch = make_batch(messages, self.config, self.client.ids)
         self._hooks.joined(batch.message_ids, *messages)
-        return batch
+        return batch, seconds
 
     @checked
     async def send_encoded_batch(
@@ -491,25 +494,23 @@ class Producer(SendEngine):
 
         `timeout` seconds in all (default `send_timeout`); a broker that cannot be
         reached in that time does not matter. Raises `RouteError` for a topic without a
-        route, unless its first send may create it.
+        route, unless its first send may create it, and `ConnectError` or
+        `RequestTimeoutError` when no name server tells.
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         self._running_loop()
-        remoting, addresses = self.client.remoting, dict[str, None]()
         deadline = trio.current_time() + seconds
-        for topic in topics:
-            await self.publish_queues(topic)
-            addresses.update((target.address, None) for target in self._topics[topic].targets)
-
-        async def connect(address: str) -> None:
-            try:
-                await remoting.channel(address, max(0.0, deadline - trio.current_time()))
-            except RocketMQError as error:
-                logger.info("%s cannot be connected in advance: %s", address, error)
-
-        async with trio.open_nursery() as nursery:
-            for address in addresses:
-                nursery.start_soon(connect, address)
+        with trio.move_on_at(deadline) as asking:
+            async with open_quiet_nursery() as nursery:
+                for topic in topics:
+                    nursery.start_soon(self.publish_queues, topic)
+        if asking.cancelled_caught:
+            raise RequestTimeoutError(
+                f"no name server has told the routes of {', '.join(topics)} within {seconds:g} s",
+                outcome_unknown=False,
+            )
+        targets = [target for topic in topics for target in self._topics[topic].targets]
+        await connect_to_all({target.address for target in targets}, self.client, deadline)
 
     @checked
     async def publish_queues(self, topic: str) -> list[MessageQueue]:

@@ -563,6 +563,7 @@ class Answers(Sweep):
         loop, result_of = self._loop, self._results.of
         plain = not loop.avoids_faults
         stored: list[SendHandle] = []
+        failure: BaseException | None = None
         for call in calls:
             handle: SendHandle = call.tag  # type: ignore[assignment]
             response, target = call.response, handle.target
@@ -578,7 +579,11 @@ class Answers(Sweep):
                 loop.answered(handle, call)
             except Exception:
                 logger.exception("what follows for %r has failed", handle)
+            except BaseException as error:  # noqa: BLE001 - the others have their answers too
+                failure = error
         self._under_way.end_stored(stored)
+        if failure is not None:
+            raise failure
 
 
 def no_queue(topic: TopicTargets) -> RouteError:

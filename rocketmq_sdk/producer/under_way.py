@@ -16,7 +16,7 @@ from rocketmq_sdk.errors import ClosedError, SendTimeout, TooManyRequestsError
 from rocketmq_sdk.log_fields import about
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.config import ProducerConfig
@@ -199,25 +199,25 @@ class UnderWay:
     def end_stored(self, ended: Sequence[SendHandle]) -> None:
         """Messages have their results: `end` for each that has not ended."""
         handles, count, size = self.handles, 0, 0
-        try:
-            for handle in ended:
-                if handle.done:
-                    continue
-                handle.error = None
-                handles.discard(handle)
-                count += handle.count
-                size += handle.room
-                try:
-                    handle.settle()
-                except Exception:
-                    logger.exception("%r is finished, and one who waits for it has failed", handle)
-                if self.observers:
-                    self._tell(handle)
-        finally:  # an observer may raise what is no `Exception`
-            self.count -= count
-            self.bytes -= size
-            if self._waiting:
-                self._serve_waiting()
+        told: list[SendHandle] = []
+        for handle in ended:
+            if handle.done:
+                continue
+            handle.error = None
+            handles.discard(handle)
+            count += handle.count
+            size += handle.room
+            try:
+                handle.settle()
+            except Exception:
+                logger.exception("%r is finished, and one who waits for it has failed", handle)
+            told.append(handle)
+        self.count -= count
+        self.bytes -= size
+        if self._waiting:
+            self._serve_waiting()
+        if self.observers:
+            _for_each(told, self._tell)
 
     def _tell(self, handle: SendHandle) -> None:
         for observe in self.observers:
@@ -268,15 +268,18 @@ class UnderWay:
             failed[0].outcome()
 
     def give_up(self, group: str) -> None:
-        """End all messages because the producer `group` is closed.
-
-        Logs how many failures nobody has seen.
-        """
+        """End all messages because the producer `group` is closed."""
         waiting, self._waiting = self._waiting, deque()
         for room in waiting:
             room.granted.set()
-        for handle in list(self.handles):
-            self.withdraw(handle, "the producer was closed before the message was finished")
+        remark = "the producer was closed before the message was finished"
+        try:
+            _for_each(list(self.handles), lambda handle: self.withdraw(handle, remark))
+        finally:
+            self._tell_of_lost(group)
+
+    def _tell_of_lost(self, group: str) -> None:
+        """Log how many failures nobody has seen."""
         lost = sum(1 for handle in self._failures if not handle.observed)
         if lost:
             logger.warning(
@@ -286,3 +289,18 @@ class UnderWay:
                 lost,
                 extra=about(group=group),
             )
+
+
+def _for_each(handles: Iterable[SendHandle], act: Callable[[SendHandle], None]) -> None:
+    """Do it to all.
+
+    Raises at the end what an observer has raised that is no `Exception`.
+    """
+    failure: BaseException | None = None
+    for handle in handles:
+        try:
+            act(handle)
+        except BaseException as error:  # noqa: BLE001
+            failure = error
+    if failure is not None:
+        raise failure

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_RESPONSE
 from rocketmq_sdk.protocol.header_json import decode_json_header
@@ -138,7 +139,7 @@ class AnswerShapes:
         self._varying |= {name for name, value in fields.items() if last[1][name] != value}
         self._left -= 1
         shape = _shape_of(text, answer, self._varying)
-        self._shape = shape if shape is not None and shape.match(last[0]) else None
+        self._shape = shape if shape is not None and _holds(shape, last[0]) else None
 
 
 def _shape_of(text: bytes, answer: Command, varying: set[str]) -> Shape | None:
@@ -172,3 +173,26 @@ def _shape_of(text: bytes, answer: Command, varying: set[str]) -> Shape | None:
         tuple(pieces),
     )
     return shape if shape.match(text) else None
+
+
+def _holds(shape: Shape, other: bytes) -> bool:
+    """Whether a shape fits another header too, and the values that it cuts are those
+    that decoding gives.
+
+    They are not where a name is written twice: the last one counts, or one in another
+    object. So the shape is tried with values of its own.
+    """
+    if not shape.match(other):
+        return False
+    varying = shape.names[: len(shape.names) - len(shape.constants)]
+    opaque = b"%d" % (10**8 + len(other))
+    texts = [opaque if name == "" else b"tried %d" % at for at, name in enumerate(varying)]
+    try:
+        tried = decode_json_header(shape.header(texts), b"")
+    except RemoteProtocolError:
+        return False
+    values = dict(zip(shape.names, (*texts, *shape.constants), strict=True))
+    del values[""]
+    return tried.opaque == int(opaque) and tried.ext_fields == {
+        name: value.decode() for name, value in values.items()
+    }

@@ -38,6 +38,9 @@ def batch_head(total: int, flag: int, body_length: int) -> bytes:
 def encode_batch(items: Iterable[BatchItem]) -> bytes:
     """The batch body for messages in order.
 
+    For bodies of `Producer.send_encoded_batch`, of tests and of tools; producers write
+    the bodies of their own batches from forms (`producer.outgoing`).
+
     Raises `LocalProtocolError` when the properties of one are longer than 32767 bytes.
     """
     parts: list[bytes] = []

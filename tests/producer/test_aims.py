@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, RequestTimeoutError, RouteError
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.names import java_hash
 from rocketmq_sdk.producer.queue_selector import select_by_hash
@@ -74,3 +75,19 @@ async def test_warming_up_connects_to_the_brokers(autojump_clock: MockClock) -> 
         remoting = producer.client.remoting
         connected = [remoting.channel_nowait(broker.address) for broker in cluster.brokers]
         assert [channel is not None for channel in connected] == [True, True, False]
+
+
+async def test_warming_up_keeps_to_its_time_and_names_what_is_missing(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_cluster(topics=("t", "u")) as cluster,
+        Running(cluster, create_topic_key="none") as producer,
+    ):
+        with pytest.raises(RouteError, match="nowhere"):
+            await producer.warm_up("t", "nowhere", "u")
+        cluster.name_servers[0].silent = True
+        began = trio.current_time()
+        with pytest.raises(RequestTimeoutError, match=r"the routes of t, other within 0\.5 s"):
+            await producer.warm_up("t", "other", timeout=0.5)
+        assert trio.current_time() - began == pytest.approx(0.5)

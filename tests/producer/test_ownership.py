@@ -194,6 +194,65 @@ async def test_what_is_no_exception_reaches_the_caller_and_costs_no_room(
         assert not producer._hooks._contexts
 
 
+class StoppingAtTheEnd:
+    """It raises what is no exception when the messages with these bodies have ended."""
+
+    def __init__(self, *bodies: bytes) -> None:
+        self.bodies = bodies
+        self.told: list[bytes] = []
+
+    def before_send(self, _context: Any) -> None:
+        """Nothing."""
+
+    def after_send(self, context: Any) -> None:
+        self.told.append(context.message.body)
+        if context.message.body in self.bodies:
+            raise StopNowError
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_what_stops_the_program_at_the_end_of_one_message_leaves_no_other_without_an_end(
+    autojump_clock: MockClock, refused: bool
+) -> None:
+    hook = StoppingAtTheEnd(b"30", b"31")
+    handles = []
+
+    async def run() -> None:
+        async with Running(cluster, send_hooks=[hook]) as producer:
+            for number in range(5):  # answers of one shape are cut from here on
+                await producer.send(message(b"first %d" % number))
+            if refused:
+                cluster.brokers[0].script = [0] * 30 + [13] + [0] * 29
+            handles.extend(producer.submit(message(b"%d" % number)) for number in range(60))
+            await trio.sleep(10)
+
+    async with open_cluster(brokers=1) as cluster:
+        with pytest.raises(StopNowError):
+            await run()
+    assert [handle.done for handle in handles] == [True] * 60
+    assert [handle.result is None for handle in handles].count(True) == refused
+    assert len(hook.told) == 65
+
+
+async def test_closing_ends_all_messages_whatever_hooks_raise(autojump_clock: MockClock) -> None:
+    hook = StoppingAtTheEnd(b"1", b"3")
+    handles = []
+
+    async def run() -> None:
+        async with Running(cluster, send_hooks=[hook]) as producer:
+            await producer.publish_queues("t")
+            handles.extend(producer.submit(message(b"%d" % number)) for number in range(5))
+            await trio.sleep(0.5)
+            raise KeyError
+
+    async with open_cluster(brokers=1) as cluster:
+        cluster.brokers[0].script = [SILENT] * 5
+        with pytest.raises(StopNowError):
+            await run()
+    assert [handle.done for handle in handles] == [True] * 5
+    assert sorted(hook.told) == [b"%d" % number for number in range(5)]
+
+
 async def test_a_hook_that_gives_bad_properties_is_told_that_it_has_ended(
     autojump_clock: MockClock,
 ) -> None:

@@ -57,6 +57,29 @@ async def test_to_wait_for_room_counts_as_time_of_the_message(
                 await trio.sleep(0.1)
 
 
+async def test_what_is_in_a_batch_that_has_left_may_be_stored_when_its_time_is_up(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        open_cluster(brokers=1) as cluster,
+        Running(cluster, max_in_flight=1, auto_batch=True, retry_until_deadline=True) as producer,
+    ):
+        await producer.publish_queues("t")
+        broker = cluster.brokers[0]
+        broker.script = [SILENT]
+        producer.submit(message())
+        await trio.sleep(2)
+        await broker.stop()
+        with pytest.raises(SendTimeout) as caught:
+            await producer.send(message(b"late"))  # it has room after one second
+        assert caught.value.outcome_unknown
+        await broker.start()  # its batch rests between two attempts
+        with pytest.raises(SendTimeout):
+            await producer.flush()  # the first one
+        assert b"late" in broker.sends[-1][1].body
+        assert producer.in_flight == 0
+
+
 async def test_a_woken_sender_that_fails_leaves_its_room_to_the_next(
     autojump_clock: MockClock,
 ) -> None:

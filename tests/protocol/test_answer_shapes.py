@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rocketmq_sdk.errors import RemoteProtocolError
+from rocketmq_sdk.errors import FieldError, RemoteProtocolError
+from rocketmq_sdk.model.enums import SendStatus
+from rocketmq_sdk.model.queue import MessageQueue
+from rocketmq_sdk.model.results import SendResult
+from rocketmq_sdk.producer.outcome import CutResults, send_result
 from rocketmq_sdk.protocol.answer_shapes import CutAnswer
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.connection import Connection
@@ -69,6 +74,107 @@ def test_cut_answers_are_as_decoded(
     for chunk in (stream[:at], stream[at:]):
         if chunk:
             assert told(cutting, chunk) == told(plain, chunk)
+
+
+FIELDS = ("msgId", "queueId", "queueOffset", "transactionId", "MSG_REGION", "TRACE_ON", "opaque")
+SEND = SimpleNamespace(code=310, message_id="the id")
+TARGET = SimpleNamespace(
+    queue=MessageQueue("t", "b", 0), queue_id_text="0", broker_name="b", address="b:1"
+)
+
+
+class Writer:
+    """Writes headers that are nearly alike, as nobody writes them: members twice, in
+    another order, with blanks, in other objects.
+    """
+
+    def __init__(self, odd: list[int]) -> None:
+        self.odd = odd
+
+    def header(self, opaque: int, values: list[str]) -> bytes:
+        code, twice, place, blank, end = self.odd
+        fields = [f'"{name}":"{value}"' for name, value in zip(FIELDS, values, strict=False)]
+        if twice == 1:
+            fields.insert(place % len(fields), fields[-1])
+        elif twice == 2:
+            fields.append(fields[place % len(fields)].replace(":", " :" if blank else ":"))
+        members = [
+            f'"extFields":{{{",".join(fields)}}}',
+            '"flag":1',
+            '"language":"JAVA"',
+            f'"opaque":{opaque}',
+            '"version":1',
+            f'"code":{code}',
+        ]
+        if twice == 3:
+            members.insert(place % len(members), f'"opaque":{opaque}' if blank else '"opaque":7')
+        elif twice == 4:
+            members.append(f'"opaque" :{opaque}' if blank else '"opaque" :7')
+        elif twice == 5:
+            members.insert(place % len(members), members[0] if blank else '"extFields":{}')
+        elif twice == 6:
+            members.append(f'"more":{{"opaque":{opaque},"msgId":"{values[0]}"}}')
+        members = members[place:] + members[:place]
+        return ("{" + ",".join(members) + "}" + " " * end).encode()
+
+
+ODD = st.tuples(
+    st.sampled_from([0, 0, 0, 0, 1]),
+    st.integers(0, 6),
+    st.integers(0, 6),
+    st.booleans(),
+    st.sampled_from([0, 0, 1]),
+).map(list)
+VALUES = st.lists(
+    st.sampled_from(["0", "1", "01", "7F01", "", "r", "true", "false", "9" * 19, "JAVA"]),
+    min_size=3,
+    max_size=7,
+)
+
+
+def told_of(result: SendResult) -> list[object]:
+    return [getattr(result, name) for name in SendResult.__slots__]
+
+
+def outcome_of(answer: Command, results: CutResults | None) -> object:
+    """What a message ends with, by the short way or by the long one."""
+    handle: Any = SEND
+    if results is not None and type(answer) is CutAnswer:
+        found = results.of(handle, TARGET, answer)  # type: ignore[arg-type]
+        if found is not None:
+            return told_of(found)
+    if answer.code:
+        return answer.code
+    try:
+        return told_of(send_result(handle, TARGET, answer, SendStatus.SEND_OK))  # type: ignore[arg-type]
+    except (FieldError, ValueError) as error:
+        return str(error)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(ODD, min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), VALUES), max_size=20),
+    st.lists(st.sampled_from(["0", "1"]), min_size=7, max_size=7),
+)
+def test_what_nearly_has_the_shape_ends_messages_as_if_it_was_decoded(
+    oddities: list[list[int]], answers: list[tuple[int, int, list[str]]], alike: list[str]
+) -> None:
+    cutting, plain, results = Connection(), Connection(), CutResults()
+    cutting.expect_alike()
+    for which, opaque, values in answers:
+        writer = Writer(oddities[which % len(oddities)])
+        for number in range(3):
+            some = [*values[:number], *alike[number:]][: len(values)]
+            frame = frame_of(writer.header(opaque + number, some))
+            cut, whole = told(cutting, frame), told(plain, frame)
+            if isinstance(cut, str) or isinstance(whole, str):
+                assert cut == whole
+                return
+            assert [each.opaque for each in cut] == [each.opaque for each in whole]
+            assert [outcome_of(each, results) for each in cut] == [
+                outcome_of(each, None) for each in whole
+            ]
 
 
 def told(connection: Connection, chunk: bytes) -> list[Command] | str:

@@ -282,7 +282,8 @@ class Producer(Entered):
 
         `timeout` seconds in all (default `send_timeout`); a broker that cannot be
         reached in that time does not matter. Raises `RouteError` for a topic without a
-        route, unless its first send may create it.
+        route, unless its first send may create it, and `ConnectError` or
+        `RequestTimeoutError` when no name server tells.
         """
         return await self._call(self._inner.warm_up, *topics, timeout=timeout)
 
