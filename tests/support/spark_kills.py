@@ -29,7 +29,7 @@ from support.processes import PATIENCE as PATIENT
 from support.processes import BrokerProcess, broker_process
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 PATIENCE = 800.0
 """Seconds that a life may take on a machine that is busy with other things; the last
@@ -156,10 +156,11 @@ def rounds(
     *,
     targets: tuple[str, ...] = ("plain",),
     brokers: int = 1,
+    tell: Callable[[str], object] = str,
 ) -> Outcome:
     """Kill a process with streams to files and to topics `kills` times; the target
     `shuffled` has a shuffle before its sink. The second of two brokers hangs and is
-    restarted at random meanwhile.
+    restarted at random meanwhile. `tell` gets a line for each life.
     """
     chance = random.Random(seed)
     with (
@@ -177,12 +178,18 @@ def rounds(
         order = {
             "namesrv": broker.namesrv,
             "directory": text,
-            "limit": max(rows // 12, 100),
+            # A life may end one batch of each stream, and there must be some for all.
+            "limit": max(rows // max(12, 2 * kills), 100),
             "targets": targets,
         }
+        killed, began = 0, time.monotonic()
         with trouble or nullcontext():
-            killed = sum(_run(order, chance.uniform(0.2, 2.5), PATIENCE) for _ in range(kills))
+            for number in range(1, kills + 1):
+                killed += _run(order, chance.uniform(0.2, 2.5), PATIENCE)
+                troubles = "" if trouble is None else f", {trouble.times} troubles"
+                tell(f"life {number}: {killed} killed, {time.monotonic() - began:.0f} s{troubles}")
         _run(order, None, PATIENCE + rows / SLOWEST)
+        tell(f"the last life ended, {time.monotonic() - began:.0f} s")
         counts = json.loads((directory / "outcome.json").read_text())
         return Outcome(rows, killed, 0 if trouble is None else trouble.times, **counts)
 

@@ -29,6 +29,7 @@ def main() -> None:
         arguments.seed,
         targets=("plain", "shuffled"),
         brokers=arguments.brokers,
+        tell=lambda line: print(f"  {line}", flush=True),
     )
     print(f"{time.monotonic() - begin:.0f} s: {found}")
     rows = arguments.rows

@@ -15,6 +15,7 @@ from rocketmq_sdk.broker_embedded.pull.broadcast_offsets import (
 )
 from rocketmq_sdk.broker_embedded.pull.long_polling import PullHolder
 from rocketmq_sdk.broker_embedded.pull.offset_requests import OffsetProcessor
+from rocketmq_sdk.broker_embedded.pull.plain_pulls import PlainPulls
 from rocketmq_sdk.broker_embedded.pull.pull_requests import PullProcessor
 from rocketmq_sdk.broker_embedded.pull.query import QueryProcessor
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Wait, Writes
@@ -69,6 +70,7 @@ class PullPart(Part):
         return (*self._of_pulls(), *self._of_offsets(), *self._of_queries())
 
     def _of_pulls(self) -> Iterable[Request]:
+        plain = PlainPulls(self._core, self._pulls).serve
         return tuple(
             Request(
                 code,
@@ -76,6 +78,7 @@ class PullPart(Part):
                 needs.topic_and_group(Action.SUB),
                 PullMessageRequestHeader,
                 raw=True,
+                together=plain if code == RequestCode.PULL_MESSAGE else None,
                 vip=False,
                 wait=wait,
                 cost=Cost.MESSAGES,

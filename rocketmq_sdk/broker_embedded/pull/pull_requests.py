@@ -8,19 +8,19 @@ at most once.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketmq_sdk.broker_embedded.core import FAQ
 from rocketmq_sdk.broker_embedded.pull.long_polling import LONGEST_HOLD_MS, HeldPull
 from rocketmq_sdk.broker_embedded.store.messages import GetResult, GetStatus
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.errors import BrokerError, ConfigurationError
+from rocketmq_sdk.errors import BrokerError, ConfigurationError, RocketMQError
 from rocketmq_sdk.model.enums import ConsumeType, Permission, RequestSource
 from rocketmq_sdk.names import is_system_group
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_RESPONSE, PullSysFlag
 from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
-from rocketmq_sdk.protocol.subscription import SubscriptionData, build_subscription
+from rocketmq_sdk.protocol.subscription import TAG, SubscriptionData, build_subscription
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -71,6 +71,15 @@ def _code(status: GetStatus, offset: int) -> int:
     return ResponseCode.PULL_OFFSET_MOVED if offset else ResponseCode.PULL_NOT_FOUND
 
 
+class PlainRead(NamedTuple):
+    """What pulls that are checked have in common, beside where they read."""
+
+    header: PullMessageRequestHeader
+    topic: TopicConfig
+    group: SubscriptionGroupConfig
+    message_filter: MessageFilter | None
+
+
 class PullProcessor:
     """Reads queues for consumers."""
 
@@ -92,6 +101,7 @@ class PullProcessor:
         self._consumers = consumers
         self._broadcast_offsets = broadcast_offsets
         self._replication = replication
+        self.directed = replication.directed
 
     def pull(self, channel: Channel, request: Command) -> Answer:
         """A pull that may be held."""
@@ -121,6 +131,37 @@ class PullProcessor:
             return self._pull(held.channel, held.request, header, held)
         except _Refused as refused:
             return _answer(ResponseCode.NO_PERMISSION, refused.remark, refused.forbidden)
+
+    def plain_read(self, channel: Channel, request: Command) -> PlainRead | None:
+        """What a pull reads with its own subscription by tags, after all checks.
+
+        None for one that is refused, or that needs more than a read; nothing was
+        changed then.
+        """
+        core, config = self._core, self._core.config.current
+        if self.held.closing or self._replication.is_slave:
+            return None
+        try:
+            header = PullMessageRequestHeader.from_ext(request.ext_fields)
+            if (
+                header.proxy_froward_client_id is not None
+                or header.request_source is not None
+                or header.expression_type not in (None, "", TAG)
+                or core.groups.find_existing(header.consumer_group) is None
+            ):
+                return None
+            group = self._check_group(request, header)
+            topic = self._check_topic(channel, header)
+            message_filter = self._requested_filter(header)
+        except RocketMQError:
+            return None  # served alone, it is told why
+        if (
+            core.unwritten.touched  # its answer waits until that is written
+            or (config.use_server_side_reset_offset and self._offsets.has_resets)
+            or self._broadcast_client(channel, header) is not None
+        ):
+            return None
+        return PlainRead(header, topic, group, message_filter)
 
     def _pull(
         self,

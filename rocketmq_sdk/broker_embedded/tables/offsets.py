@@ -172,6 +172,11 @@ class ConsumerOffsetManager:
         """Whether a reset waits for the next pull."""
         return bool(self._resets) and queue_id in self._resets.get(f"{topic}@{group}", _EMPTY)
 
+    @property
+    def has_resets(self) -> bool:
+        """Whether any group waits for an offset that was reset."""
+        return bool(self._resets)
+
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """Take and forget the offset of a pending reset; None when there is none."""
         if not self._resets:

@@ -236,14 +236,16 @@ class BrokerStats:
             counts = self._topics.setdefault(topic, {}).setdefault(queue_id, Counts(self.tick))
         counts.add(self.tick, messages, size, times)
 
-    def got(self, topic: str, group: str, queue_id: int, messages: int, size: int) -> None:
-        """A pull or pop that found messages."""
-        self.pull_found += 1
+    def got(
+        self, topic: str, group: str, queue_id: int, messages: int, size: int, times: int = 1
+    ) -> None:
+        """A pull or pop that found messages, or several from one queue."""
+        self.pull_found += times
         queues = self._group(topic, group).queues
         counts = queues.get(queue_id)
         if counts is None:
             counts = queues[queue_id] = Counts(self.tick)
-        counts.add(self.tick, messages, size)
+        counts.add(self.tick, messages, size, times)
 
     def sent_back(self, topic: str, group: str) -> None:
         """A message that a group sent back."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from itertools import count
-from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -27,6 +26,7 @@ from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from rocketmq_sdk.testing.interception import intercept, passed_on
 from support.broker import open_on, pull_request, send_request
+from support.chunks import exchange, frames_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.messages import Arrival, MessageToStore, PutResult
     from support.broker import Peer
 
-_LENGTH = Struct(">I")
 SMALL: dict[str, Any] = {"mapped_file_size_commit_log": 64 * 1024, "max_message_size": 20_000}
 
 
@@ -59,40 +58,6 @@ class Outcome(NamedTuple):
     counts: dict[str, list[tuple[int, int, int, int]]]
     totals: tuple[int, int, int]
     arrivals: list[tuple[str, int, int, int, int, str]]
-
-
-def frames_of(data: bytearray) -> list[bytes]:
-    """Take the whole frames out of what was received."""
-    found = []
-    while len(data) >= 4 and len(data) >= 4 + _LENGTH.unpack_from(data)[0]:
-        end = 4 + _LENGTH.unpack_from(data)[0]
-        found.append(bytes(data[:end]))
-        del data[:end]
-    return found
-
-
-async def exchange(broker: EmbeddedBroker, chunks: Sequence[Sequence[Command]]) -> dict[int, bytes]:
-    """Write chunks of requests to a connection, each after the answers to the one
-    before; returns the frames of all answers by opaque.
-    """
-    answers: dict[int, bytes] = {}
-    async with trio.open_nursery() as nursery:
-        near, far = trio.testing.memory_stream_pair()
-        nursery.start_soon(broker.server._serve_stream, far, set())
-        received = bytearray()
-        for chunk in chunks:
-            await near.send_all(b"".join(map(encode_frame, chunk)))
-            missing = sum(1 for command in chunk if not command.flag & FLAG_ONEWAY)
-            if not missing:
-                await trio.testing.wait_all_tasks_blocked()
-            while missing:
-                received += await near.receive_some()
-                for frame in frames_of(received):
-                    answers[decode_frame(frame[4:]).opaque] = frame
-                    missing -= 1
-        await near.aclose()
-        nursery.cancel_scope.cancel()
-    return answers
 
 
 async def outcome_of(

@@ -1,0 +1,152 @@
+"""Pulls of one queue that arrived together, served as one run.
+
+A reader that knows how many messages an answer brings asks for several of them at once,
+as the Spark source does: the same queue, group and subscription, other offsets. What
+they have in common is looked up and checked once, and their answers are written from a
+template. Those that may be held, that commit an offset, that use what heartbeats
+brought, or that find nothing are served by `PullProcessor`, and so is each that comes
+alone; both give the same answers and count the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_sdk.broker_embedded.pull.pull_requests import MAX_BYTES
+from rocketmq_sdk.broker_embedded.store.messages import GetStatus
+from rocketmq_sdk.codes import ResponseCode
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.flags import FLAG_RESPONSE, HeaderEncoding, PullSysFlag
+from rocketmq_sdk.protocol.frame_template import CommandTemplate, FrameTemplate, frame_of
+from rocketmq_sdk.protocol.limits import TEXT_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocketmq_sdk.broker_embedded.core import Core
+    from rocketmq_sdk.broker_embedded.pull.pull_requests import PlainRead, PullProcessor
+    from rocketmq_sdk.remoting.channel import Channel
+
+RUN_BYTES: Final = 512 * 1024
+"""Bytes of answers after which a run ends, so that others have their turn."""
+_ASKED: Final = str(int(PullSysFlag.SUBSCRIPTION))
+"""The `sysFlag` of pulls that bring their subscription and ask for nothing else."""
+_OFFSET_DIGITS: Final = 18
+_COUNT_DIGITS: Final = 9
+_VARYING: Final = ("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset")
+
+
+class PlainPulls:
+    """Serves plain pulls of one connection together, for a `PullProcessor`."""
+
+    __slots__ = ("_core", "_flags", "_form", "_pulls", "_template")
+
+    def __init__(self, core: Core, pulls: PullProcessor) -> None:
+        self._core = core
+        self._pulls = pulls
+        self._flags: tuple[int, int] | None = None
+        self._form = ""
+        self._template = CommandTemplate(Command(0), ())
+
+    def _configure(self, flags: tuple[int, int]) -> None:
+        """What all answers have in common, by the flags of topic and group."""
+        self._flags = flags
+        fields = {
+            **dict.fromkeys(_VARYING, ""),
+            "topicSysFlag": str(flags[0]),
+            "groupSysFlag": str(flags[1]),
+        }
+        sample = Command(
+            ResponseCode.SUCCESS,
+            flag=FLAG_RESPONSE,
+            remark=GetStatus.FOUND.name,
+            ext_fields=fields,
+        )
+        self._form = FrameTemplate(sample, _VARYING).form
+        self._template = CommandTemplate(sample, _VARYING)
+
+    def serve(self, channel: Channel, requests: Sequence[Command]) -> Sequence[bytes | Command]:
+        """Read for the first of what arrived, up to one that is not plain, or not as the
+        first one but for offset and number of messages.
+
+        Returns their answers.
+        """
+        if requests[0].ext_fields.get("sysFlag") != _ASKED:
+            return []  # as all pulls of consumers are
+        asked = _alike(requests)
+        read = self._pulls.plain_read(channel, requests[0]) if len(asked) > 1 else None
+        if read is None:
+            return []
+        flags = read.topic.topic_sys_flag, read.group.group_sys_flag
+        if flags != self._flags:
+            self._configure(flags)
+        return self._read(channel, requests, asked, read)
+
+    def _read(
+        self,
+        channel: Channel,
+        requests: Sequence[Command],
+        asked: Sequence[tuple[int, int]],
+        read: PlainRead,
+    ) -> list[bytes | Command]:
+        """The answers to what finds messages that can be had at once."""
+        get, direct = self._core.store.get_nowait, self._pulls.directed
+        topic, queue_id, form = read.header.topic, read.header.queue_id, self._form
+        answers: list[bytes | Command] = []
+        messages = size = next_offset = 0
+        for request, (offset, most) in zip(requests, asked, strict=False):
+            result = get(topic, queue_id, offset, most, MAX_BYTES, read.message_filter)
+            if result is None or result.status is not GetStatus.FOUND:
+                break
+            _code, next_offset, suggested = direct(
+                read.group, result, ResponseCode.SUCCESS, offset
+            )
+            messages, size = messages + result.count, size + result.size
+            place = suggested, next_offset, result.min_offset, result.max_offset
+            if channel.in_process:
+                texts = tuple(map(str, place))
+                answers.append(self._template.command(texts, result.body))
+            else:
+                header = (form % (*place, request.opaque)).encode()
+                answers.append(frame_of(header, result.body))
+            if size >= RUN_BYTES:
+                break
+        if answers:
+            group, stats = read.header.consumer_group, self._core.stats
+            stats.got(topic, group, queue_id, messages, size, len(answers))
+            if stats.figures is not None:
+                stats.figures.pulled(topic, group, messages, size)
+            self._core.offsets.note_pulled(group, topic, queue_id, next_offset)
+        return answers
+
+
+def _alike(requests: Sequence[Command]) -> list[tuple[int, int]]:
+    """Offset and most messages of the first requests, up to one that is not as the first
+    one, or not plain by itself.
+    """
+    first = requests[0]
+    kind, fields = first.code, first.ext_fields
+    found: list[tuple[int, int]] = []
+    texts = sum(map(len, fields.values())) + _OFFSET_DIGITS + _COUNT_DIGITS
+    if texts > TEXT_MAX or "queueOffset" not in fields or "maxMsgNums" not in fields:
+        return found
+    same = {"queueOffset": fields["queueOffset"], "maxMsgNums": fields["maxMsgNums"]}
+    for request in requests:
+        ext = request.ext_fields
+        offset, most = ext.get("queueOffset", ""), ext.get("maxMsgNums", "")
+        if (
+            request.code != kind
+            or request.flag
+            or request.body
+            or request.encoding is not HeaderEncoding.JSON
+            or not _is_number(offset, _OFFSET_DIGITS)
+            or not _is_number(most, _COUNT_DIGITS)
+            or {**ext, **same} != fields
+        ):
+            break
+        found.append((int(offset), int(most)))
+    return found
+
+
+def _is_number(text: str, digits: int) -> bool:
+    return len(text) <= digits and text.isascii() and text.isdecimal()
