@@ -92,7 +92,7 @@ def header_of(form: Form, values: Sequence[str], opaque: int) -> bytes:
     return (form % (*values, opaque)).encode()
 
 
-def frame_of(header: bytes, body: bytes = b"") -> bytes:
+def frame_of(header: bytes, body: bytes | memoryview = b"") -> bytes:
     """The frame with a JSON header that is encoded already."""
     length = len(header)
     return b"".join((_pack(4 + length + len(body), length), header, body))

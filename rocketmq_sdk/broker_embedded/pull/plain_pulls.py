@@ -10,6 +10,7 @@ alone; both give the same answers and count the same.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.pull.pull_requests import MAX_BYTES
@@ -66,8 +67,8 @@ class PlainPulls:
         self._template = CommandTemplate(sample, _VARYING)
 
     def serve(self, channel: Channel, requests: Sequence[Command]) -> Sequence[bytes | Command]:
-        """Read for the first of what arrived, up to one that is not plain, or not as the
-        first one but for offset and number of messages.
+        """Read for the first of what arrived, up to one that is not plain, or not as
+        the first one but for offset and number of messages.
 
         Returns their answers.
         """
@@ -90,39 +91,81 @@ class PlainPulls:
         read: PlainRead,
     ) -> list[bytes | Command]:
         """The answers to what finds messages that can be had at once."""
-        get, direct = self._core.store.get_nowait, self._pulls.directed
-        topic, queue_id, form = read.header.topic, read.header.queue_id, self._form
-        answers: list[bytes | Command] = []
-        messages = size = next_offset = 0
-        for request, (offset, most) in zip(requests, asked, strict=False):
-            result = get(topic, queue_id, offset, most, MAX_BYTES, read.message_filter)
+        store, header = self._core.store, read.header
+        topic, queue_id = header.topic, header.queue_id
+        found: list[tuple[int, bytes | memoryview]] = []
+        bounds: list[tuple[int, int, bool]] = []
+        messages = size = 0
+        while len(found) < len(asked) and size < RUN_BYTES:
+            offset, most = asked[len(found)]
+            counts = _following(asked, len(found)) if read.message_filter is None else ()
+            run = (
+                store.get_several_nowait(topic, queue_id, offset, counts, RUN_BYTES - size)
+                if len(counts) > 1
+                else None
+            )
+            if run is not None:
+                view, begin = memoryview(run.body), 0
+                for end, count in zip(run.ends, counts, strict=False):
+                    offset, messages = offset + count, messages + count
+                    found.append((offset, view[begin:end]))
+                    begin = end
+                bounds += [(run.min_offset, run.max_offset, False)] * len(run.ends)
+                size += begin
+                continue
+            result = store.get_nowait(topic, queue_id, offset, most, MAX_BYTES, read.message_filter)
             if result is None or result.status is not GetStatus.FOUND:
                 break
-            _code, next_offset, suggested = direct(
-                read.group, result, ResponseCode.SUCCESS, offset
-            )
+            found.append((result.next_begin_offset, result.body))
+            bounds.append((result.min_offset, result.max_offset, result.suggest_slave))
             messages, size = messages + result.count, size + result.size
-            place = suggested, next_offset, result.min_offset, result.max_offset
-            if channel.in_process:
-                texts = tuple(map(str, place))
-                answers.append(self._template.command(texts, result.body))
-            else:
-                header = (form % (*place, request.opaque)).encode()
-                answers.append(frame_of(header, result.body))
-            if size >= RUN_BYTES:
-                break
-        if answers:
-            group, stats = read.header.consumer_group, self._core.stats
-            stats.got(topic, group, queue_id, messages, size, len(answers))
+        if found:
+            group, stats = header.consumer_group, self._core.stats
+            stats.got(topic, group, queue_id, messages, size, len(found))
             if stats.figures is not None:
                 stats.figures.pulled(topic, group, messages, size)
-            self._core.offsets.note_pulled(group, topic, queue_id, next_offset)
+            self._core.offsets.note_pulled(group, topic, queue_id, found[-1][0])
+        return self._answers(channel, requests, read, found, bounds)
+
+    def _answers(
+        self,
+        channel: Channel,
+        requests: Sequence[Command],
+        read: PlainRead,
+        found: Sequence[tuple[int, bytes | memoryview]],
+        bounds: Sequence[tuple[int, int, bool]],
+    ) -> list[bytes | Command]:
+        suggest, group, form = self._pulls.suggested, read.group, self._form
+        answers: list[bytes | Command] = []
+        for request, (following, body), (low, high, slave) in zip(
+            requests, found, bounds, strict=False
+        ):
+            place = suggest(group, slave), following, low, high
+            if channel.in_process:
+                answers.append(self._template.command(tuple(map(str, place)), bytes(body)))
+            else:
+                header = (form % (*place, request.opaque)).encode()
+                answers.append(frame_of(header, body))
         return answers
 
 
+def _following(asked: Sequence[tuple[int, int]], number: int) -> list[int]:
+    """How many messages are asked for, from one on, as long as each begins where the
+    one before ends.
+    """
+    counts: list[int] = []
+    following = asked[number][0]
+    for offset, most in islice(asked, number, None):
+        if offset != following:
+            break
+        counts.append(most)
+        following += most
+    return counts
+
+
 def _alike(requests: Sequence[Command]) -> list[tuple[int, int]]:
-    """Offset and most messages of the first requests, up to one that is not as the first
-    one, or not plain by itself.
+    """Offset and most messages of the first requests, up to one that is not as the
+    first one, or not plain by itself.
     """
     first = requests[0]
     kind, fields = first.code, first.ext_fields

@@ -101,7 +101,7 @@ class PullProcessor:
         self._consumers = consumers
         self._broadcast_offsets = broadcast_offsets
         self._replication = replication
-        self.directed = replication.directed
+        self.suggested = replication.suggested
 
     def pull(self, channel: Channel, request: Command) -> Answer:
         """A pull that may be held."""

@@ -208,13 +208,9 @@ class ReplicationPart(Part):
         """
         config = self._core.config.current
         next_offset = result.next_begin_offset
+        suggested = self.suggested(group, result.suggest_slave)
         if not config.slave_read_enable:
-            return code, next_offset, MASTER_ID
-        suggested = (
-            group.which_broker_when_consume_slowly
-            if result.suggest_slave
-            else self.home(group.broker_id)
-        )
+            return code, next_offset, suggested
         if not self.is_slave:
             return code, next_offset, suggested
         checks = config.store.offset_check_in_slave
@@ -226,6 +222,12 @@ class ReplicationPart(Part):
         elif code == ResponseCode.PULL_OFFSET_MOVED and not checks:
             code = ResponseCode.PULL_NOT_FOUND
         return code, next_offset, suggested
+
+    def suggested(self, group: SubscriptionGroupConfig, far_behind: bool) -> int:
+        """The broker id that a reader of a group is to ask next."""
+        if not self._core.config.current.slave_read_enable:
+            return MASTER_ID
+        return group.which_broker_when_consume_slowly if far_behind else self.home(group.broker_id)
 
     def home(self, group_broker_id: int) -> int:
         """The broker id for a consumer that keeps up.

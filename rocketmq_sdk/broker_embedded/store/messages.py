@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 from rocketmq_sdk.model.properties import decode_properties
 
@@ -193,6 +193,18 @@ class GetResult:
             f"<GetResult {self.status.name} count={self.count} size={self.size} "
             f"next={self.next_begin_offset} range={bounds}>"
         )
+
+
+class ReadRun(NamedTuple):
+    """What reads that follow each other have found, each all that it asked for.
+
+    `body` joins their records; `ends` tells where in it each read ends.
+    """
+
+    body: bytes | bytearray
+    ends: list[int]
+    min_offset: int
+    max_offset: int
 
 
 class QueryResult:

@@ -106,18 +106,16 @@ FIELDS = sorted(
 def pulls(draw: st.DrawFn) -> list[Command]:
     """Pulls that arrive together, of one queue for the most part."""
     requests = []
-    topic, group = draw(st.sampled_from(["plain", "plain", "plain", "other", "nothing"])), "CG"
+    topic = draw(st.sampled_from(["plain", "plain", "plain", "other", "nothing"]))
     group = draw(st.sampled_from(["CG", "CG", "reset", "bad group!"]))
     expression = draw(st.sampled_from(["*", "*", "", "0 || 1", None]))
+    following = 0
     for number in range(1, draw(st.integers(2, 12)) + 1):
-        command = pull_request(
-            topic,
-            draw(st.integers(0, 13)),
-            group=group,
-            expression=expression,
-            max_msg_nums=draw(st.sampled_from([32, 2, 0])),
-        )
-        what = draw(st.integers(0, 9))
+        offset = draw(st.sampled_from([following, following, following, number]))
+        most = draw(st.sampled_from([2, 2, 4, 32, 0]))
+        following = offset + most
+        command = pull_request(topic, offset, group=group, expression=expression, max_msg_nums=most)
+        what = draw(st.integers(0, 19))
         if what == 0:
             command.ext_fields[draw(st.sampled_from(FIELDS))] = draw(st.sampled_from(ODD))
         elif what == 1:
@@ -164,7 +162,9 @@ async def test_pulls_of_a_queue_are_checked_once_and_end_before_what_finds_nothi
                 numbered(pull_request("plain", offset), number)
                 for number, offset in enumerate((0, 4, 8, 10), 1)
             ]
-            answers = [decode_frame(each[4:]) for each in (await exchange(broker, [requests])).values()]
+            answers = [
+                decode_frame(each[4:]) for each in (await exchange(broker, [requests])).values()
+            ]
             assert [answer.code for answer in answers] == [0, 0, 0, ResponseCode.PULL_NOT_FOUND]
             bodies = [each.body for answer in answers[:3] for each in decode_messages(answer.body)]
             assert bodies == [b"%d" % number for number in range(10)]

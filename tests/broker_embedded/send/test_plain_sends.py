@@ -20,13 +20,13 @@ from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, HeaderEncoding
-from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
+from rocketmq_sdk.protocol.frame import decode_frame
 from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from rocketmq_sdk.testing.interception import intercept, passed_on
 from support.broker import open_on, pull_request, send_request
-from support.chunks import exchange, frames_of
+from support.chunks import exchange
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

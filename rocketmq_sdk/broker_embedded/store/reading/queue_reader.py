@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from operator import add
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +27,7 @@ from rocketmq_sdk.broker_embedded.store.messages import (
     GetResult,
     GetStatus,
     MessageFilter,
+    ReadRun,
 )
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_ext import Extension, is_address
@@ -35,6 +36,8 @@ from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.model.properties import decode_properties
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
     from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BatchConsumeQueue
     from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import Queue
@@ -46,6 +49,8 @@ _LOOK_MAX: Final = 524_288
 
 Nobody else is served meanwhile; it is some 10 ms at the worst.
 """
+_RUN_UNITS: Final = 8192
+"""Messages of reads that are answered together, at most."""
 _GAP: Final = 8192
 """Bytes between two stretches that are read too: cheaper than to read twice."""
 _SMALL: Final = 4096
@@ -172,6 +177,48 @@ class QueueReader:
         if body is None or len(body) != total:
             return None
         return self._result(queue, offset + count, [body], total, count, positions[-1], False)
+
+    def get_several(
+        self, queue: Queue, offset: int, counts: Sequence[int], max_bytes: int, read: _Read
+    ) -> ReadRun | None:
+        """`get` for reads that follow each other, of so many messages each, without a
+        filter.
+
+        Only the first ones that bring all that they ask for, and no more than
+        `max_bytes` together, where all is recent. None where that is not several.
+        """
+        low, high, log = queue.min_offset, queue.max_offset, self._log
+        if not isinstance(queue, ConsumeQueue) or not low <= offset < high:
+            return None
+        wanted = takewhile(lambda count: 0 < count <= self._memory_count, counts)
+        left = min(high - offset, _RUN_UNITS)
+        ends = list(takewhile(lambda end: end <= left, accumulate(wanted)))
+        units = queue.units(offset, ends[-1]) if len(ends) > 1 else b""
+        if not units:
+            return None
+        positions, sizes, _codes = zip(*UNIT.iter_unpack(units), strict=True)
+        first = positions[0]
+        if log.position - first > self._memory_span or first < log.first_position:
+            return None
+        places = [0, *accumulate(sizes)]
+        found, count = list[int](), 0
+        for end in ends:
+            if end > len(sizes) or places[end] > max_bytes:
+                break
+            if places[end] - places[count] > self._memory_bytes:
+                break
+            found.append(places[end])
+            count = end
+        stops = list(map(add, positions[:count], sizes))
+        gaps = [at for at in range(1, count) if stops[at - 1] != positions[at]]
+        if len(found) < 2 or any(stops[at - 1] > positions[at] for at in gaps):
+            return None
+        starts = [first, *[positions[at] for at in gaps]]
+        ends = [*[stops[at - 1] for at in gaps], stops[-1]]
+        body = self._stretches(starts, ends, found[-1], read)
+        if body is None or len(body) != found[-1]:
+            return None
+        return ReadRun(body, found, low, high)
 
     def _stretches(
         self, starts: list[int], stops: list[int], total: int, read: _Read

@@ -28,6 +28,7 @@ from rocketmq_sdk.broker_embedded.store.messages import (
     GetStatus,
     MessageFilter,
     QueryResult,
+    ReadRun,
 )
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import ConsumeQueueTable
 from rocketmq_sdk.broker_embedded.store.reading.log_readers import LogReaders
@@ -134,6 +135,27 @@ class ReadableStore:
             return self._reader.get(
                 queue, offset, max_count, max_bytes, message_filter, self._read_nowait
             )
+        except (_Cold, StoreError):
+            return None
+
+    def get_several_nowait(
+        self, topic: str, queue_id: int, offset: int, counts: Sequence[int], max_bytes: int
+    ) -> ReadRun | None:
+        """Several reads without a filter, which follow each other.
+
+        Those of the first of them that bring all the messages that they ask for and no
+        more than `max_bytes` together. None where that is not several, or would have to
+        wait for the disk: `get_nowait` is for one by one.
+        """
+        queue = self._table.find(topic, queue_id)
+        if queue is None:
+            return None
+        if not self.files.blocking:
+            return self._reader.get_several(queue, offset, counts, max_bytes, self._log.read)
+        try:
+            if self._records.unit_nowait(queue, offset) is None:
+                return None
+            return self._reader.get_several(queue, offset, counts, max_bytes, self._read_nowait)
         except (_Cold, StoreError):
             return None
 
