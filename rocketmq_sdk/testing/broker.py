@@ -116,13 +116,13 @@ class TestBroker(RunsOnce):
         self._exchange = Exchange(self.seen, self.faults, self.clock.now_ms, release)
         self._errors = ListenerErrors() if strict else None
         self._present: BrokerLife | None = None
-        self._made = BrokerLife(None, None, self._front, **self._options)
-        """Never opened: it has checked the options, and knows the settings."""
         self._nursery: trio.Nursery | None = None
         self._serving: trio.Nursery | None = None
         self._on_network = False
         self._patient = patient
-        self._outgoing: MemoryChannelSource | None = None
+        self._next: BrokerLife | None = self._make_life()
+        """For the next start; it has checked the options."""
+        self._made_with = self._next.config
         self._listeners: list[MemoryListener] = []
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
@@ -138,7 +138,7 @@ class TestBroker(RunsOnce):
     @property
     def config(self) -> BrokerConfig:
         """The settings in force."""
-        return (self._present or self._made).config
+        return self._made_with if self._present is None else self._present.config
 
     @property
     def running(self) -> bool:
@@ -164,6 +164,7 @@ class TestBroker(RunsOnce):
 
     _tcp_address: str | None = None
     _tcp_namesrv: str | None = None
+    _outgoing: MemoryChannelSource | None = None
 
     @property
     def emulates(self) -> str | None:
@@ -378,6 +379,7 @@ class TestBroker(RunsOnce):
             raise ConfigurationError("a power cut needs TestBroker(files=FaultyFileSystem())")
         await self.kill()
         self._faulty = self._faulty.power_cut(seed)
+        self._next = None
 
     @contextmanager
     def _as_killed(self, life: BrokerLife) -> Iterator[None]:
@@ -402,7 +404,11 @@ class TestBroker(RunsOnce):
         if self._nursery is None:
             raise ClosedError(f"{self!r} is not open")
         self._scope, self._ended = trio.CancelScope(), trio.Event()
-        life = BrokerLife(
+        life, self._next = self._next or self._make_life(), None
+        await self._nursery.start(self._live, life, self._scope, self._ended)
+
+    def _make_life(self) -> BrokerLife:
+        return BrokerLife(
             self._path,
             self._kept or self._faulty,
             self._front,
@@ -414,7 +420,6 @@ class TestBroker(RunsOnce):
             connect=None if self._outgoing is None else self._connect_for_log,
             **self._options,
         )
-        await self._nursery.start(self._live, life, self._scope, self._ended)
 
     async def _live(
         self,

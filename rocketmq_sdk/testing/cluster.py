@@ -56,11 +56,11 @@ class ClusterBroker(TestBroker):
     __test__ = False
 
     def __init__(self, name: str, host: str, network: Network, **options: Any) -> None:
+        self._outgoing = Party(network.memory, host, NAME_SERVER)
         super().__init__(network=network, broker_ip1=host, namesrv_addr=NAME_SERVER, **options)
         self._name = name
         self._own_address = f"{host}:10911"
         self._on_network = True
-        self._outgoing = Party(network.memory, host, NAME_SERVER)
 
     @property
     def party_name(self) -> str:
