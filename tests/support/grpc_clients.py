@@ -57,6 +57,7 @@ def _jars() -> Path:
 
 
 def _java_client() -> Path:
+    """The jar with the Java program."""
     return java.compiled([SOURCES / "GrpcClient.java"], _jars())
 
 

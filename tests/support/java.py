@@ -20,6 +20,7 @@ import tempfile
 import threading
 import time
 from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +51,14 @@ QUICK_START = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 """Tests want Java that starts quickly; benchmarks empty this list, as they want Java
 that is quick.
 """
-IDLES: dict[str, Any] = {"transactionMetricFlushInterval": 500, "timerFlushIntervalMs": 10_000}
-"""An idle broker takes 7 % of a processor with these, and 40 % with the defaults: 10 s,
+IDLES: dict[str, Any] = {"transactionMetricFlushInterval": 500, "timerFlushIntervalMs": 60_000}
+"""An idle broker takes 6 % of a processor with these, and 40 % with the defaults: 10 s,
 after its start a loop that never sleeps, and 1 s, each time a look through 38 MB.
 Benchmarks empty this too.
+"""
+PLAIN_ONLY = "-Dtls.server.mode=disabled"
+"""Apache's servers make a certificate as they start, which is half of the start; no
+test speaks TLS with them.
 """
 FLUSHES_TIMERS = {"timerFlushIntervalMs": 1000}
 """The default, for brokers whose timers are looked at in their directory."""
@@ -88,21 +93,70 @@ def jars(version: str = VERSION, pom: Path = SOURCES / "pom.xml") -> Path:
 
 
 def drivers() -> Path:
-    """The directory with our own Java programs."""
+    """The jar with our own Java programs."""
     return compiled(sorted(SOURCES.glob("*.java")), jars())
 
 
 def compiled(sources: list[Path], libraries: Path) -> Path:
-    """The directory with the classes of some sources, compiled on first use; its name
-    says of which, and for which jars.
+    """The jar with the classes of some sources, compiled on first use; its directory's
+    name says of which, and for which jars.
     """
     digest = hashlib.sha256(libraries.name.encode())
     for source in sources:
         digest.update(source.read_bytes())
-    command = ("javac", "-cp", f"{libraries}/lib/*", *map(str, sources))
-    return made_once(
-        _cached(f"classes-{digest.hexdigest()[:16]}"), lambda fresh: run(*command, "-d", str(fresh))
-    )
+
+    def compile_into(fresh: Path) -> None:
+        classes = str(fresh / "classes")
+        run("javac", "-cp", f"{libraries}/lib/*", *map(str, sources), "-d", classes)
+        run("jar", "--create", "--file", str(fresh / "programs.jar"), "-C", classes, ".")
+
+    return made_once(_cached(f"programs-{digest.hexdigest()[:16]}"), compile_into) / "programs.jar"
+
+
+def classpath(version: str = VERSION) -> str:
+    """Our programs and Apache's jars, in an order that does not depend on the disk."""
+    libraries = (jars(version) / "lib").glob("*.jar")
+    return ":".join(map(str, (drivers(), *sorted(libraries))))
+
+
+@cache
+def archived(version: str = VERSION) -> list[str]:
+    """Options by which a JVM finds the classes of Apache's servers, clients and tools
+    read and checked in an archive; a third of what a start costs is reading them.
+
+    It is made on first use, by a rehearsal. Empty for a release that few tests use, and
+    where Java makes no archives. An archive that does not fit is not used by the JVM.
+    """
+    if version not in RELEASES:
+        return []
+    java = Path(shutil.which("java") or "java").resolve()
+    known = f"{classpath(version)} {java} {java.stat().st_mtime_ns}"
+    digest = hashlib.sha256(known.encode()).hexdigest()[:16]
+    archive = made_once(_cached(f"archive-{digest}"), partial(_rehearse, version)) / "classes.jsa"
+    if not archive.exists():
+        return []
+    silent = ["-Xlog:disable", "-Xlog:all=error:stderr"]
+    return ["-Xshare:auto", f"-XX:SharedArchiveFile={archive}", *silent]
+
+
+def _rehearse(version: str, fresh: Path) -> None:
+    """Use name server, broker, clients and tools in one JVM, which archives classes as
+    it ends.
+    """
+    with tempfile.TemporaryDirectory(prefix="rocketmq-rehearsal-") as home:
+        directory = Path(home)
+        namesrv, broker = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port(-2, 1)}"
+        cluster = ApacheCluster(directory, namesrv, broker, {})
+        configurations = [
+            _configured(directory / "namesrv.conf", {"listenPort": _port(namesrv)}),
+            _configured(directory / "broker.conf", broker_settings(cluster)),
+        ]
+        run(
+            *("java", "-Xmx512m", PLAIN_ONLY, *QUICK_START, *_OPENS, f"-Duser.home={home}"),
+            *(f"-Drocketmq.home.dir={home}", "-Drocketmq.client.logUseSlf4j=false"),
+            f"-XX:ArchiveClassesAtExit={fresh / 'classes.jsa'}",
+            *("-cp", classpath(version), "Rehearsal", namesrv, *map(str, configurations)),
+        )
 
 
 def _cached(name: str) -> Path:
@@ -170,8 +224,8 @@ class Driver(Program):
             "-Drocketmq.client.rebalance.waitInterval=2000",
             *_OPENS,
         ]
-        libraries = f"{drivers()}:{jars()}/lib/*"
-        super().__init__(lambda home: java_command(home, memory, options, libraries, program))
+        options += archived()
+        super().__init__(lambda home: java_command(home, memory, options, classpath(), program))
 
 
 def java_command(
@@ -226,9 +280,17 @@ def _start(
     options: list[str],
     version: str = VERSION,
 ) -> subprocess.Popen[str]:
-    configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    arguments = ["-c", str(configuration)]
+    arguments = ["-c", str(_configured(configuration, settings))]
     return start_server(main, arguments, directory, memory, options, version)
+
+
+def _configured(path: Path, settings: dict[str, Any]) -> Path:
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return path
+
+
+def _port(address: str) -> str:
+    return address.rpartition(":")[2]
 
 
 def start_server(
@@ -244,8 +306,15 @@ def start_server(
     process = subprocess.Popen(
         [
             *("java", f"-Xms{memory}", f"-Xmx{memory}", "-XX:MaxDirectMemorySize=512m"),
-            *(*QUICK_START, *options, *_OPENS, f"-Duser.home={directory}"),
-            *("-cp", f"{drivers()}:{jars(version)}/lib/*", "QuickServer", main, *arguments),
+            *(
+                PLAIN_ONLY,
+                *QUICK_START,
+                *archived(version),
+                *options,
+                *_OPENS,
+                f"-Duser.home={directory}",
+            ),
+            *("-cp", classpath(version), "QuickServer", main, *arguments),
         ],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -277,13 +346,12 @@ def _swallow(stream: Any) -> None:
 
 
 def start_namesrv(cluster: ApacheCluster) -> None:
-    port = cluster.namesrv.rpartition(":")[2]
     cluster.processes["namesrv"] = _start(
         "org.apache.rocketmq.namesrv.NamesrvStartup",
         cluster.directory / "namesrv.conf",
         cluster.directory,
         "128m",
-        {"listenPort": port},
+        {"listenPort": _port(cluster.namesrv)},
         ["-XX:+UseSerialGC"],
     )
 
@@ -295,13 +363,30 @@ def start_broker(
     version: str = VERSION,
     **settings: Any,
 ) -> None:
-    port = cluster.broker.rpartition(":")[2]
-    defaults: dict[str, Any] = {
+    options = [
+        "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
+        f"-Drocketmq.serialize.type={encoding}",
+    ]
+    cluster.processes["broker"] = _start(
+        "org.apache.rocketmq.broker.BrokerStartup",
+        cluster.directory / "broker.conf",
+        cluster.directory,
+        memory,
+        broker_settings(cluster) | settings,
+        options,
+        version,
+    )
+    _wait_registered(cluster.namesrv, cluster.broker)
+
+
+def broker_settings(cluster: ApacheCluster) -> dict[str, Any]:
+    """What brokers of Apache's are told, unless a test tells them something else."""
+    return {
         "brokerClusterName": "DefaultCluster",
         "brokerName": "broker-a",
         "brokerId": 0,
         "brokerIP1": "127.0.0.1",
-        "listenPort": port,
+        "listenPort": _port(cluster.broker),
         "namesrvAddr": cluster.namesrv,
         "storePathRootDir": cluster.directory / "store",
         "autoCreateTopicEnable": "true",
@@ -314,20 +399,6 @@ def start_broker(
         **PATIENCE,
         **IDLES,
     }
-    options = [
-        "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
-        f"-Drocketmq.serialize.type={encoding}",
-    ]
-    cluster.processes["broker"] = _start(
-        "org.apache.rocketmq.broker.BrokerStartup",
-        cluster.directory / "broker.conf",
-        cluster.directory,
-        memory,
-        defaults | settings,
-        options,
-        version,
-    )
-    _wait_registered(cluster.namesrv, cluster.broker)
 
 
 class Asker:

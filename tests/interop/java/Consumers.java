@@ -139,7 +139,6 @@ public final class Consumers {
     }
 
     public static void main(String[] args) throws Exception {
-        QuickShutdown.start();
         PrintStream out = System.out;
         System.setOut(System.err);
         Consumers consumers = new Consumers();
@@ -153,7 +152,7 @@ public final class Consumers {
                 if ("exit".equals(command.getString("do"))) {
                     break;
                 }
-                answer.put("ok", consumers.perform(command));
+                answer.put("ok", QuickShutdown.during(() -> consumers.perform(command)));
             } catch (Throwable problem) {
                 answer.put("error", problem.getClass().getSimpleName());
                 answer.put("message", String.valueOf(problem.getMessage()));

@@ -56,7 +56,6 @@ public final class Driver {
     }
 
     public static void main(String[] args) throws Exception {
-        QuickShutdown.start();
         PrintStream out = System.out;
         System.setOut(System.err);
         Driver driver = new Driver();
@@ -70,7 +69,7 @@ public final class Driver {
                 if ("exit".equals(command.getString("do"))) {
                     break;
                 }
-                answer.put("ok", driver.perform(command));
+                answer.put("ok", QuickShutdown.during(() -> driver.perform(command)));
             } catch (Throwable problem) {
                 answer.put("error", problem.getClass().getSimpleName());
                 answer.put("message", String.valueOf(problem.getMessage()));
@@ -78,6 +77,7 @@ public final class Driver {
             out.println(answer.toJSONString());
             out.flush();
         }
+        QuickShutdown.start();
         driver.stopAll();
         System.exit(0);
     }

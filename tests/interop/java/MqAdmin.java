@@ -15,7 +15,6 @@ import org.apache.rocketmq.tools.command.MQAdminStartup;
 /** Runs mqadmin commands one after the other in one process: a JSON line with "args" (and "user" with "password", who signs) in, a JSON line with what the command printed out. */
 public final class MqAdmin {
     public static void main(String[] arguments) throws Exception {
-        QuickShutdown.start();
         // A command may keep a client that it has shut down: each time there are new ones.
         Field known = MQAdminStartup.class.getDeclaredField("SUB_COMMANDS");
         known.setAccessible(true);
@@ -42,7 +41,10 @@ public final class MqAdmin {
                 RPCHook signing = user == null
                     ? null
                     : new AclClientRPCHook(new SessionCredentials(user, command.getString("password")));
-                MQAdminStartup.main0(args, signing);
+                QuickShutdown.during(() -> {
+                    MQAdminStartup.main0(args, signing);
+                    return true;
+                });
                 capture.flush();
                 answer.put("ok", printed.toString(StandardCharsets.UTF_8));
             } catch (Throwable failure) {

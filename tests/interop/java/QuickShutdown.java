@@ -1,4 +1,5 @@
 import java.util.Map;
+import java.util.concurrent.Callable;
 
 /**
  * Spares each closed client or server up to three seconds. Apache's service threads look whether they are to stop only when a wait of theirs ends, and
@@ -8,10 +9,22 @@ final class QuickShutdown {
     private QuickShutdown() {
     }
 
-    static void start() {
+    /** Looks from now on, until the thread is interrupted; each look stops all threads for a moment. */
+    static Thread start() {
         Thread watcher = new Thread(QuickShutdown::watch, "quick-shutdown");
         watcher.setDaemon(true);
         watcher.start();
+        return watcher;
+    }
+
+    /** Does some work that may close clients. */
+    static <T> T during(Callable<T> work) throws Exception {
+        Thread watcher = start();
+        try {
+            return work.call();
+        } finally {
+            watcher.interrupt();
+        }
     }
 
     private static void watch() {

@@ -34,7 +34,6 @@ public final class Transactions {
     private final Map<String, DefaultMQProducer> replying = new ConcurrentHashMap<>();
 
     public static void main(String[] args) throws Exception {
-        QuickShutdown.start();
         PrintStream out = System.out;
         System.setOut(System.err);
         Transactions driver = new Transactions();
@@ -48,7 +47,7 @@ public final class Transactions {
                 if ("exit".equals(command.getString("do"))) {
                     break;
                 }
-                answer.put("ok", driver.perform(command));
+                answer.put("ok", QuickShutdown.during(() -> driver.perform(command)));
             } catch (Throwable problem) {
                 answer.put("error", problem.getClass().getSimpleName());
                 answer.put("message", String.valueOf(problem.getMessage()));
