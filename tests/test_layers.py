@@ -57,7 +57,7 @@ ROOMS = {
         ["brokers", "config", "name_servers", "periodic_jobs", "retry", "side_by_side"],
         ["heartbeat", "queries", "routes"],
         ["runtime"],
-        ["trace"],
+        ["together", "trace"],
     ],
     "producer": [
         ["queue_selector", "request_reply"],

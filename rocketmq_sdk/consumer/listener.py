@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
 
+import outcome
 import trio
 
 from rocketmq_sdk.consumer.outcome import ConsumeOrderlyStatus
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.message import ReceivedMessage
 
+Ended = outcome.Value[object] | outcome.Error
+Results = dict[int, Ended]
+"""What calls have returned or raised, by the places of their messages."""
 AsyncListener = Callable[[Any], Awaitable[object]]
 Returned = ConsumeOrderlyStatus | None
 MessageListener = Callable[[ReceivedMessage], Awaitable[Returned] | Returned]
@@ -28,6 +32,49 @@ A coroutine function, or a plain function, which then runs in a worker thread. A
 coroutine that a plain function returns is awaited, as for `lambda message:
 handle(message, more)`.
 """
+
+
+class Calls(Protocol):
+    """Calls of a listener, one for each message of several, until `abandon`."""
+
+    async def wait(self) -> None:
+        """Wait until all have ended, or some of them will not be made; may be repeated.
+
+        Cancelling it ends the wait alone.
+        """
+        ...
+
+    def abandon(self) -> None:
+        """Make no further one, and ignore what becomes of those that run."""
+        ...
+
+
+@runtime_checkable
+class CallsEach(Protocol):
+    """An async listener for one message that can be handed several at once.
+
+    For a listener in a thread, where each hand-over is dear.
+    """
+
+    @property
+    def most_together(self) -> int:
+        """How many messages to hand over at once at present."""
+        ...
+
+    def call_each(
+        self,
+        messages: Sequence[ReceivedMessage],
+        results: Results,
+        give_back: Callable[[Sequence[int]], None],
+        /,
+    ) -> Calls:
+        """Begin to call the listener with one message after the other.
+
+        `results` gets the outcome of each call. `give_back` is told of places that will
+        not be called, because a call takes long and the others shall not wait for it,
+        or because all are abandoned.
+        """
+        ...
 
 
 def is_async(listener: Listener) -> bool:

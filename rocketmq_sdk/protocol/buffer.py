@@ -30,20 +30,20 @@ class ReceiveBuffer:
         self._kept += data
         self.needed = needed
 
-    def take_with(self, data: bytes) -> bytes | None:
-        """The kept bytes followed by `data`, or None while there are too few.
+    def complete(self, data: bytes, start: int) -> tuple[bytes | None, int]:
+        """The kept bytes up to `needed`, of which the last come from `data`.
 
-        Fewer than `needed` bytes are kept, `data` with them.
+        None while there are too few; then the rest of `data` is kept too. Also where
+        `data` goes on behind them. Nothing else of `data` is copied.
         """
         kept = self._kept
-        if not kept:
-            return data
-        kept += data
-        if len(kept) < self.needed:
-            return None
-        complete = bytes(kept)
+        stop = start + self.needed - len(kept)
+        if stop > len(data):
+            kept += memoryview(data)[start:]
+            return None, len(data)
+        whole = b"".join((kept, memoryview(data)[start:stop]))
         self._kept = bytearray()
-        return complete
+        return whole, stop
 
     def clear(self) -> None:
         """Drop all kept bytes."""

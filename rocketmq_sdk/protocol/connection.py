@@ -20,6 +20,7 @@ from rocketmq_sdk.protocol.frame import (
     HEADER_LENGTH_MAX,
     decode_parts,
     encode_frame,
+    encode_head,
 )
 from rocketmq_sdk.protocol.header_json import decode_json_header
 
@@ -211,6 +212,15 @@ class Connection:
             raise LocalProtocolError("nothing can be sent any more on this connection")
         return encode_frame(command, max_frame=self._max_frame)
 
+    def send_head(self, command: Command) -> bytes:
+        """The bytes that come before the body of a command, which has to follow them.
+
+        Raises as `send`.
+        """
+        if self._send_state is SendState.FAILED:
+            raise LocalProtocolError("nothing can be sent any more on this connection")
+        return encode_head(command, max_frame=self._max_frame)
+
     def send_failed(self) -> None:
         """Tell the engine that bytes of a command were lost.
 
@@ -242,30 +252,36 @@ class Connection:
         if self._receive_state is ReceiveState.ENDED:
             self._fail(RemoteProtocolError("bytes came after the end of the stream"))
             return []
-        complete = self._buffer.take_with(data)
-        if complete is None:
-            return []
         commands: list[Command] = []
         try:
-            end = self._split(complete, commands)
+            end = self._split_all(data, commands)
         except RemoteProtocolError as error:
             self._fail(error)
             return commands
         # Most chunks leave the state as it was; the table is asked only when it
         # changes.
-        if end == len(complete):
+        if end == len(data) and not self._buffer:
             if self._receive_state is not ReceiveState.BETWEEN_FRAMES:
                 self._move(Incoming.WHOLE_FRAMES)
         elif self._receive_state is not ReceiveState.INSIDE_FRAME:
             self._move(Incoming.PART_OF_FRAME)
         return commands
 
+    def _split_all(self, data: bytes, commands: list[Command]) -> int:
+        """`_split` behind the frame whose beginning is kept, which comes first."""
+        buffer, start = self._buffer, 0
+        while buffer:  # first the words that tell its length, then the rest
+            complete, start = buffer.complete(data, start)
+            if complete is None:
+                return start
+            self._split(complete, 0, commands)
+        return self._split(data, start, commands)
+
     # The hot path: one pass with an offset, nothing is sliced but headers and bodies.
-    def _split(self, data: bytes, commands: list[Command]) -> int:
+    def _split(self, data: bytes, offset: int, commands: list[Command]) -> int:
         unpack = _WORDS.unpack_from
         longest, shapes = self._max_frame - 4, self._shapes
-        offset, end = 0, len(data)
-        needed = 4
+        end, needed = len(data), 4
         while end - offset >= 8:
             total, word = unpack(data, offset)
             stop = offset + 4 + total

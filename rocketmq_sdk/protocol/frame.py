@@ -37,7 +37,16 @@ def encode_frame(command: Command, *, max_frame: int = DEFAULT_MAX_FRAME) -> byt
     Raises `LocalProtocolError` when the frame is longer than `max_frame` or a field
     does not fit; nothing was sent then.
     """
-    body = command.body
+    return b"".join((*_head(command, max_frame), command.body))
+
+
+def encode_head(command: Command, *, max_frame: int = DEFAULT_MAX_FRAME) -> bytes:
+    """What comes before the body in a command's bytes. Raises as `encode_frame`."""
+    return b"".join(_head(command, max_frame))
+
+
+def _head(command: Command, max_frame: int) -> tuple[bytes, bytes]:
+    """The words at the beginning, and the header."""
     if command.encoding is _ROCKETMQ and CODE_MIN <= command.code <= CODE_MAX:
         header = encode_binary_header(command)
         header_length = len(header)
@@ -45,13 +54,13 @@ def encode_frame(command: Command, *, max_frame: int = DEFAULT_MAX_FRAME) -> byt
     else:
         header = encode_json_header(command)
         header_length = word = len(header)
-    total = 4 + header_length + len(body)
+    total = 4 + header_length + len(command.body)
     if total + 4 > max_frame or header_length > HEADER_LENGTH_MAX:
         raise LocalProtocolError(
             f"{command!r} makes a frame of {total + 4} bytes with a header of {header_length}; "
             f"the limit is {max_frame}"
         )
-    return b"".join((_WORDS.pack(total, word), header, body))
+    return _WORDS.pack(total, word), header
 
 
 def decode_parts(encoding: int, header: bytes, body: bytes) -> Command:

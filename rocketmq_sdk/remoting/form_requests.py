@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.protocol.frame_template import frame_of, header_of
+from rocketmq_sdk.protocol.frame_template import frame_of, head_of, header_of
 from rocketmq_sdk.remoting.channel import PendingCall, Sweep, SweptCall
+from rocketmq_sdk.remoting.queued_frames import LARGE, Piece
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,21 +24,23 @@ def begin_requests(
     on_done: Callable[[PendingCall], None],
     limits: ChannelLimits,
     unsent: int,
-) -> tuple[list[bytes], list[PendingCall], int]:
+) -> tuple[list[Piece], list[PendingCall], int]:
     """Write the frames of requests and begin to wait for their answers.
 
     As many as the limits allow beside `unsent` bytes. Returns the frames, the calls,
     and the unsent bytes with these.
     """
     slots, sweep = calls.slots, on_done if isinstance(on_done, Sweep) else None
-    frames, found, earliest = list[bytes](), list[PendingCall](), math.inf
+    frames, found, earliest = list[Piece](), list[PendingCall](), math.inf
     room = calls.limit - len(slots)
     for form, values, body, since, timeout, tag in requests:
         if room <= 0 or unsent > limits.max_unsent_bytes:
             break
         opaque = calls.next_opaque()
-        frame = frame_of(header_of(form, values, opaque), body)
-        if len(frame) > limits.max_frame:
+        header, large = header_of(form, values, opaque), len(body) >= LARGE
+        frame = head_of(header, body) if large else frame_of(header, body)
+        size = len(frame) + len(body) if large else len(frame)
+        if size > limits.max_frame:
             break
         deadline = since + timeout
         if sweep is None:
@@ -48,7 +51,9 @@ def begin_requests(
         slots[opaque] = call
         found.append(call)
         frames.append(frame)
-        unsent += len(frame)
+        if large:
+            frames.append(memoryview(body))
+        unsent += size
         room -= 1
         if deadline < earliest:
             earliest = deadline

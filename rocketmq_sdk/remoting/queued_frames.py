@@ -1,4 +1,8 @@
-"""Frames that wait to be written."""
+"""Frames that wait to be written.
+
+A frame is bytes. Where its body is large, that follows as a view, so that it is copied
+nowhere but into the socket.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,63 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.protocol.flags import FLAG_RESPONSE
 from rocketmq_sdk.protocol.frame import decode_frame
 from rocketmq_sdk.remoting.dispatch import error_response
+from rocketmq_sdk.transport.tcp import send_now, send_pieces_now
 
 if TYPE_CHECKING:
+    import trio
+
     from rocketmq_sdk.errors import RocketMQError
+    from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.protocol.connection import Connection
 
 DIRECT_SIZE: Final = 256 * 1024
 """More unsent bytes than this are left to the writer, which joins no more than this."""
 
 
-def take_frames(frames: list[bytes], size: int) -> bytes:
+JOINED_SIZE: Final = 16 * 1024
+"""Up to so many bytes are joined: cheaper than to tell the socket of each piece."""
+LARGE: Final = 4096
+"""Bytes of a body that stays apart from its header."""
+
+Piece = bytes | memoryview
+"""A frame, the beginning of one, or the body that belongs to the piece before."""
+
+
+def queue_frame(frames: list[Piece], connection: Connection, command: Command) -> int:
+    """Add the frame of a command; returns the number of its bytes.
+
+    Raises `LocalProtocolError` when it cannot be written.
+    """
+    body = command.body
+    if len(body) < LARGE:
+        frames.append(frame := connection.send(command))
+        return len(frame)
+    head = connection.send_head(command)
+    frames += (head, memoryview(body))
+    return len(head) + len(body)
+
+
+def send_queued(stream: trio.abc.Stream, frames: list[Piece], size: int) -> int:
+    """Send of all frames, which have `size` bytes, what the stream takes at once.
+
+    They are dropped from the list. Returns the number of bytes.
+    """
+    if size > JOINED_SIZE and len(frames) > 1:
+        sent = send_pieces_now(stream, frames)
+    else:
+        sent = send_now(stream, b"".join(frames))
+    if sent == size:
+        frames.clear()
+        return sent
+    left, number = sent, 0
+    while (length := len(frames[number])) <= left:
+        left -= length
+        number += 1
+    frames[: number + 1] = [memoryview(frames[number])[left:] if left else frames[number]]
+    return sent
+
+
+def take_frames(frames: list[Piece], size: int) -> Piece:
     """Take all frames, which have `size` bytes, in one; or some when they are large:
     joining those would cost their memory once more.
     """
@@ -32,7 +83,7 @@ def take_frames(frames: list[bytes], size: int) -> bytes:
 
 
 def refuse_answers(
-    frames: list[bytes], first: int, error: RocketMQError, connection: Connection
+    frames: list[Piece], first: int, error: RocketMQError, connection: Connection
 ) -> int:
     """Put an error in the place of the answers from an index on, which are not true.
 
@@ -41,7 +92,11 @@ def refuse_answers(
     more = 0
     for number in range(first, len(frames)):
         frame = frames[number]
-        answer = decode_frame(memoryview(frame)[4:])
+        if isinstance(frame, memoryview):
+            continue
+        body = frames[number + 1] if number + 1 < len(frames) else b""
+        apart = isinstance(body, memoryview)
+        answer = decode_frame(memoryview(b"".join((frame, body)) if apart else frame)[4:])
         if not answer.flag & FLAG_RESPONSE:
             continue
         refusal = error_response(error)
@@ -49,4 +104,7 @@ def refuse_answers(
         refusal.flag |= FLAG_RESPONSE
         frames[number] = replaced = connection.send(refusal)
         more += len(replaced) - len(frame)
+        if apart:
+            more -= len(body)
+            frames[number + 1] = b""
     return more

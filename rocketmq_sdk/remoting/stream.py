@@ -32,9 +32,19 @@ from rocketmq_sdk.remoting.budget import ALWAYS_FAIR
 from rocketmq_sdk.remoting.channel import TURN, UNSENT_MAX, ChannelLimits, logger, turn_length
 from rocketmq_sdk.remoting.command_channel import CommandChannel
 from rocketmq_sdk.remoting.form_requests import begin_requests
-from rocketmq_sdk.remoting.queued_frames import DIRECT_SIZE, refuse_answers, take_frames
+from rocketmq_sdk.remoting.queued_frames import (
+    DIRECT_SIZE,
+    queue_frame,
+    refuse_answers,
+    send_queued,
+    take_frames,
+)
 from rocketmq_sdk.remoting.side_lane import REFUSED
-from rocketmq_sdk.transport.tcp import can_receive_now, can_send_now, send_now, send_some
+from rocketmq_sdk.transport.tcp import (
+    can_receive_now,
+    can_send_now,
+    send_some,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
@@ -42,6 +52,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.remoting.budget import MemoryBudget
     from rocketmq_sdk.remoting.channel import FormRequest, Handler, Overdue, PendingCall, Turn
+    from rocketmq_sdk.remoting.queued_frames import Piece
 
 READ_SIZE: Final = 64 * 1024
 READ_SIZE_MAX: Final = 1024 * 1024
@@ -128,7 +139,7 @@ class StreamChannel(CommandChannel):
         self._aside = False  # whether it is served by the side lane
         self._refused = False  # whether a request of the last chunk was
         self.heard = False  # whether a whole frame has come
-        self._frames: list[bytes] = []
+        self._frames: list[Piece] = []
         self._unsent = 0
         self._half_sent = 0  # of a piece that stays in memory until all of it has left
         self._direct = can_send_now(stream)
@@ -187,9 +198,8 @@ class StreamChannel(CommandChannel):
         self._transmit(command)
 
     def _transmit(self, command: Command, *, alone: bool = False) -> None:
-        frame = self._connection.send(command)
-        self._frames.append(frame)
-        self._unsent = unsent = self._unsent + len(frame)
+        size = queue_frame(self._frames, self._connection, command)
+        self._unsent = unsent = self._unsent + size
         if unsent > self._weigh_at:
             self._weigh()
         if self._handling or self._leaving:
@@ -212,14 +222,11 @@ class StreamChannel(CommandChannel):
         if self._leaving or not frames:
             return
         if self._direct and self._unsent <= DIRECT_SIZE:
-            data = frames[0] if len(frames) == 1 else b"".join(frames)
-            sent = send_now(self._stream, data)
+            sent = send_queued(self._stream, frames, self._unsent)
             self._last_write = trio.current_time()
             self._unsent -= sent
-            if sent == len(data):
-                frames.clear()
+            if not frames:
                 return
-            frames[:] = [data[sent:]]
         self._leaving = True
         writer, self._idle_writer = self._idle_writer, None
         if writer is not None:

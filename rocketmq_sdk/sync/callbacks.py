@@ -22,29 +22,80 @@ from rocketmq_sdk.consumer.listener import is_async
 from rocketmq_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from rocketmq_sdk.consumer.listener import Results
     from rocketmq_sdk.consumer.lite_pull.member import AssignmentChange
 
 HELP: Final = 0.001
 """Seconds after which calls that still wait get another thread."""
 SLOW: Final = 0.1
 """Seconds for which a function is taken for slow after that, so that none waits."""
+TOGETHER: Final = 16
+"""Messages that a quick listener gets with one change of threads."""
 
 
-class _Job:
-    """A call, and the trio task that waits for it."""
+class Chunk:
+    """Calls of one function, and the trio task that waits for them."""
 
-    __slots__ = ("abandoned", "argument", "context", "function", "result", "task")
+    __slots__ = (
+        "_calls",
+        "broken_up",
+        "context",
+        "ended",
+        "function",
+        "give_back",
+        "number",
+        "over",
+        "results",
+        "running",
+        "task",
+    )
 
-    def __init__(self, function: Callable[[Any], object], argument: object) -> None:
+    def __init__(
+        self,
+        calls: ThreadCalls,
+        function: Callable[[Any], object],
+        number: int,
+        results: Results,
+        give_back: Callable[[Sequence[int]], None] | None,
+    ) -> None:
+        self._calls = calls
         self.function = function
-        self.argument = argument
+        self.number = number
+        """How many calls are to be made."""
+        self.results = results
+        self.give_back = give_back
         self.context = copy_context()
         """What the function sees: spans of tracing, for example."""
+        self.task: trio.lowlevel.Task | None = None
+        self.broken_up = self.over = False
+        self.ended = 0
+        """Calls that had ended when that was looked at last."""
+        self.running = 0
+        """Calls that ran when the chunk was abandoned."""
+
+    async def wait(self) -> None:
+        """Wait until all have ended, or some of them will not be made."""
+        if self.over:
+            await trio.lowlevel.checkpoint()
+            return
         self.task = trio.lowlevel.current_task()
-        self.abandoned = False
-        self.result: outcome.Outcome[object]
+        await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
+
+    def _stop_waiting(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self.task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    def wake(self) -> None:
+        """Have the task that waits look at what there is."""
+        if self.task is not None:
+            trio.lowlevel.reschedule(self.task)
+            self.task = None
+
+    def abandon(self) -> None:
+        """Make no further one, and ignore what becomes of those that run."""
+        self._calls.abandon(self)
 
 
 class _Worker:
@@ -61,7 +112,7 @@ class _Worker:
         owner, line = self._owner, self._owner.line
         while True:
             try:
-                job = line.popleft()
+                chunk, place, argument = line.popleft()
             except IndexError:
                 owner.tell()
                 owner.idle.append(self)
@@ -75,22 +126,27 @@ class _Worker:
                 continue
             if not line:
                 owner.tell()  # this call may take long
-            job.result = outcome.capture(job.context.run, job.function, job.argument)
-            owner.done.append(job)
+            context = chunk.context if chunk.number == 1 else chunk.context.copy()
+            chunk.results[place] = outcome.capture(context.run, chunk.function, argument)
+            if len(chunk.results) >= chunk.number or chunk.broken_up:
+                owner.done.append(chunk)
 
 
 class ThreadCalls:
     """Makes the calls of one object in threads."""
 
     def __init__(self) -> None:
-        self.line: deque[_Job] = deque()
-        self.done: deque[_Job] = deque()
+        self.line: deque[tuple[Chunk, int, object]] = deque()
+        """Calls to be made: chunk, place in it, and argument."""
+        self.done: deque[Chunk] = deque()
         self.idle: list[_Worker] = []
         self.closed = False
         self._told = False
         self._helping = False
         self.workers = 0
-        self._calls = 0
+        self._chunks = 0
+        self._together: dict[Chunk, None] = {}
+        """Those with several calls that are not broken up."""
         self._abandoned = 0
         self._slow_until = -math.inf
         self._token: trio.lowlevel.TrioToken | None = None
@@ -101,36 +157,73 @@ class ThreadCalls:
         When cancelled, a call that has begun is abandoned: it runs on, its result is
         ignored.
         """
+        chunk = self.begin(function, (argument,), {})
+        try:
+            await chunk.wait()
+        finally:
+            chunk.abandon()
+        return chunk.results[0].unwrap()
+
+    @property
+    def most_together(self) -> int:
+        """How many arguments to hand over at once: one when functions are slow."""
+        return 1 if trio.current_time() < self._slow_until else TOGETHER
+
+    def begin(
+        self,
+        function: Callable[[Any], object],
+        arguments: Sequence[object],
+        results: Results,
+        give_back: Callable[[Sequence[int]], None] | None = None,
+    ) -> Chunk:
+        """Call a function with one argument after the other, in few changes of threads.
+
+        `results` gets what was returned or raised, by the places of the arguments.
+        `give_back` is told of places that will not be called: a call takes long, and
+        the others shall not wait for it, or the chunk is abandoned, which must follow.
+        """
         if self._token is None:
             self._token = trio.lowlevel.current_trio_token()
-        job = _Job(function, argument)
-        self.line.append(job)
-        self._calls += 1
+        chunk = Chunk(self, function, len(arguments), results, give_back)
+        self.line.extend([(chunk, place, each) for place, each in enumerate(arguments)])
+        self._chunks += 1
+        if give_back is not None:
+            self._together[chunk] = None
         if self.workers == len(self.idle) or trio.current_time() < self._slow_until:
             self.wake_one()
         elif not self._helping:
             self._helping = True
             trio.lowlevel.spawn_system_task(self._help, name="helps calls of rocketmq_sdk.sync")
+        return chunk
 
-        def abort(_raise_cancel: object) -> trio.lowlevel.Abort:
-            job.abandoned = True
+    def abandon(self, chunk: Chunk) -> None:
+        """Make no further call of a chunk, and ignore the results of those that run."""
+        self._chunks -= 1
+        self._together.pop(chunk, None)
+        if not chunk.over:
+            self._take_out(chunk)
+            chunk.running = chunk.number - len(chunk.results)
+            self._abandoned += chunk.running
+
+    def _take_out(self, chunk: Chunk) -> None:
+        """Make no further call of a chunk."""
+        places: list[int] = []
+        for each in [each for each in list(self.line) if each[0] is chunk]:
             try:
-                self.line.remove(job)
+                self.line.remove(each)
             except ValueError:
-                self._abandoned += 1  # a thread has it
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        try:
-            return await trio.lowlevel.wait_task_rescheduled(abort)
-        finally:
-            self._calls -= 1
+                continue  # a thread has it
+            places.append(each[1])
+        chunk.number -= len(places)
+        if places and chunk.give_back is not None:
+            chunk.give_back(places)
 
     def wake_one(self) -> None:
         """Have another thread look at the line, if there may be one more."""
         try:
             worker = self.idle.pop()
         except IndexError:
-            if self.workers - self._abandoned < self._calls:
+            if self.workers - self._abandoned < self._chunks:
                 _Worker(self)
             return
         worker.wake.release()
@@ -139,17 +232,33 @@ class ThreadCalls:
         """Wake one more thread, then two, four ... as long as calls wait."""
         more = 1
         try:
-            while self.line:
-                first = self.line[0]
+            while self.line or self._together:
+                first = self.line[0] if self.line else None
                 await trio.sleep(HELP)
                 self._collect()
-                if self.line and self.line[0] is first:
+                waits = bool(self.line) and self.line[0] is first
+                if waits:
                     self._slow_until = trio.current_time() + SLOW
                     for _ in range(min(more, len(self.line))):
                         self.wake_one()
                     more *= 2
+                self._break_up(all_of_them=waits)
         finally:
             self._helping = False
+
+    def _break_up(self, *, all_of_them: bool) -> None:
+        """Give back calls that would come after one that takes long.
+
+        And have those looked at that have ended before it.
+        """
+        for chunk in list(self._together):
+            ended = len(chunk.results)
+            if all_of_them or (ended and ended == chunk.ended):
+                del self._together[chunk]
+                chunk.broken_up = True
+                self._take_out(chunk)
+                self._look_at(chunk)
+            chunk.ended = ended
 
     def tell(self) -> None:
         """Have trio collect the results; called by threads."""
@@ -165,11 +274,14 @@ class ThreadCalls:
         self._told = False
         done = self.done
         while done:
-            job = done.popleft()
-            if job.abandoned:
-                self._abandoned -= 1
-            else:
-                trio.lowlevel.reschedule(job.task, job.result)
+            self._look_at(done.popleft())
+
+    def _look_at(self, chunk: Chunk) -> None:
+        """Calls of a chunk have ended, or will not be made."""
+        if len(chunk.results) >= chunk.number and not chunk.over:
+            chunk.over = True
+            self._abandoned -= chunk.running
+        chunk.wake()
 
     def close(self) -> None:
         """End the threads; one that is in a call ends after it."""
@@ -209,9 +321,39 @@ def function_in_thread(calls: ThreadCalls, function: Callable[[Any], object], wh
     return call
 
 
+class ListenerInThread:
+    """A plain listener as an async one for trio, which also takes several messages."""
+
+    def __init__(self, calls: ThreadCalls, listener: Callable[[Any], object]) -> None:
+        self._calls = calls
+        self._listener = listener
+
+    async def __call__(self, argument: object) -> object:
+        """Call it, as `function_in_thread` does."""
+        return _checked(await self._calls.call(self._listener, argument))
+
+    @property
+    def most_together(self) -> int:
+        """How many messages to hand over at once at present."""
+        return self._calls.most_together
+
+    def call_each(
+        self,
+        messages: Sequence[object],
+        results: Results,
+        give_back: Callable[[Sequence[int]], None],
+    ) -> Chunk:
+        """Begin to call it with one message after the other (`ThreadCalls.begin`)."""
+        return self._calls.begin(self._called, messages, results, give_back)
+
+    def _called(self, argument: object) -> object:
+        return _checked(self._listener(argument))
+
+
 def listener_in_thread(calls: ThreadCalls, listener: Any) -> Any:
     """A plain listener as an async one for trio. Raises `ConfigurationError`."""
-    return function_in_thread(calls, listener, "the listener")
+    _refuse_async(listener, "the listener")
+    return ListenerInThread(calls, listener)
 
 
 def change_listener_in_thread(

@@ -185,6 +185,35 @@ def test_a_slow_listener_has_a_thread_for_each_call() -> None:
         assert sorted(map(int, seen)) == list(range(40))
 
 
+def test_a_call_that_hangs_keeps_no_other_message_waiting() -> None:
+    """Quick listeners get several messages with one change of threads."""
+    go_on = threading.Event()
+    seen: list[int] = []
+
+    def listener(message: ReceivedMessage) -> None:
+        if message.body == b"7":
+            go_on.wait(20)
+        seen.append(int(message.body))
+
+    with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
+        for number in range(300):
+            producer.submit(Message("orders", b"%d" % number))
+        producer.flush()
+        with PushConsumer(
+            "g",
+            namesrv=broker,
+            subscriptions=TOPICS,
+            listener=listener,
+            consume_from=FIRST,
+            concurrency=3,
+        ) as consumer:
+            until(lambda: len(seen) == 299)
+            assert consumer.statistics().in_flight == 1
+            go_on.set()
+            until(lambda: consumer.statistics().consumed == 300)
+        assert sorted(seen) == list(range(300))
+
+
 def test_failed_and_overdue_messages_come_again() -> None:
     ready = threading.Event()
     seen: list[tuple[bytes, int]] = []

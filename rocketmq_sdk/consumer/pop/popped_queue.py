@@ -79,6 +79,20 @@ class PoppedQueue(ProcessQueue):
         for message in messages:
             self.finish(message)
 
+    def hand_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Taken messages that no listener has got are to be taken again.
+
+        Unless the place is withdrawn; then they come again when their time is over.
+        """
+        for message in messages:
+            del self.taken[id(message)]
+        if self.withdrawn:
+            self.byte_count -= sum(len(message.body) for message in messages)
+        else:
+            self.pending.extendleft(reversed(messages))
+        if self._drained is not None and self.in_flight == 0:
+            self._drained.set()
+
     def deadline_of(self, messages: Sequence[ReceivedMessage]) -> float:
         """The end of the invisible time, when others may get the messages."""
         return (

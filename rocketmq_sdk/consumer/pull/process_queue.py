@@ -118,6 +118,17 @@ class ProcessQueue:
         """Whether the flow limits forbid pulling now."""
         return self.limits.blocks(len(self.pending) + len(self.taken), self.byte_count, self.span)
 
+    def room(self, most: int, size: int) -> int:
+        """How many pulls of so many messages and bytes fit below the flow limits."""
+        if self.paused:
+            return 0
+        limits = self.limits
+        return min(
+            (limits.messages - len(self.pending) - len(self.taken)) // most,
+            (limits.span - self.span) // most,
+            (limits.size - self.byte_count) // max(1, size),
+        )
+
     def put(self, messages: list[ReceivedMessage], next_offset: int) -> int:
         """Add what a pull found, in offset order, and set where to pull next.
 
@@ -241,6 +252,17 @@ class ProcessQueue:
         if not self.again:  # there is rarely any, and an empty deque takes 760 bytes
             self.again = deque()
         self.again.append(message)
+
+    def hand_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Taken messages that no listener has got are to be taken again."""
+        if self.withdrawn:
+            self.deferred += len(messages)
+        elif self.again:
+            self.again.extend(messages)
+        else:
+            self.again = deque(messages)
+        if self._drained is not None and self.in_flight == 0:
+            self._drained.set()
 
     def withdraw(self) -> None:
         """Drop what no listener has.

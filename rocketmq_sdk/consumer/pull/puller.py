@@ -1,8 +1,9 @@
 """The long-polling loop of one owned queue.
 
 Follows `DefaultMQPushConsumerImpl.pullMessage` of Apache RocketMQ 5.4.0. One pull is
-under way at a time. The next one is sent before listeners have consumed what the last
-one returned, so pulling and consuming overlap.
+under way at a time, or one run of pulls where the queue has a backlog (`pull_run`). The
+next one is sent before listeners have consumed what the last one returned, so pulling
+and consuming overlap.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ import attrs
 import trio
 
 from rocketmq_sdk.backoff import Backoff
-from rocketmq_sdk.client.api.pull import UndecodableError, pull_message
+from rocketmq_sdk.client.api.pull import UndecodableError, pull_message, pull_result
 from rocketmq_sdk.clock import elapsed
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.consumer.hooks import filtered
 from rocketmq_sdk.consumer.offsets.store import OffsetStore
 from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
+from rocketmq_sdk.consumer.pull.pull_run import MOST, PullRun, PullRuns
 from rocketmq_sdk.consumer.pull.standstill import Standstill
 from rocketmq_sdk.errors import (
     BrokerError,
@@ -169,6 +171,7 @@ class QueuePuller:
             max_msg_bytes=config.pull_batch_size_in_bytes,
             bname=queue.broker_name,
         )
+        self._runs = PullRuns(context.client, self._header, config.pull_timeout)
         self._set_subscription(subscription)
 
     @property
@@ -184,6 +187,8 @@ class QueuePuller:
         )
         header.sub_version = subscription.sub_version
         header.expression_type = subscription.expression_type
+        self._takes_all = subscription.matches_all
+        self._runs.changed()
 
     def resubscribe(self, subscription: SubscriptionData) -> None:
         """Pull by another expression from now on.
@@ -218,7 +223,6 @@ class QueuePuller:
         return new
 
     async def _loop(self) -> None:
-        config = self._context.config
         while True:
             if self.process_queue.is_blocked:
                 await self.process_queue.wait_room()
@@ -227,28 +231,112 @@ class QueuePuller:
             try:
                 result = await self._pull()
             except RocketMQError as error:
-                if isinstance(error, UndecodableError):
-                    await self._after_undecodable(error)
-                else:
-                    await self._after_error(error)
+                await self._after_any_error(error)
                 continue
-            self._note(result, began)
-            if self.process_queue is not pulled:
-                continue  # the offset was changed while the answer was on its way
-            self.complaint = ""
-            if self._single:
-                self._leave_single(result)
-            self._broker_id = result.suggest_broker_id
-            if result.status is PullStatus.OFFSET_ILLEGAL:
-                self._correcting = True
-                try:
-                    await self._correct(result.next_begin_offset)
-                finally:  # a seek cancels it
-                    self._correcting = False
-            elif not self._take_in(result) and trio.current_time() - began < _AT_ONCE:
+            if not await self._accept(result, pulled, began):
+                continue
+            try:
+                await self._pull_together(sum([len(each.body) for each in result.messages]))
+            except RocketMQError as error:
+                await self._after_any_error(error)
+
+    async def _accept(self, result: PullResult, pulled: ProcessQueue, began: float) -> bool:
+        """Do what an answer says; whether it was full, and the queue has more."""
+        config = self._context.config
+        self._note(result, began)
+        if self.process_queue is not pulled:
+            return False  # the offset was changed while the answer was on its way
+        self.complaint = ""
+        if self._single:
+            self._leave_single(result)
+        self._broker_id = result.suggest_broker_id
+        before, found = pulled.next_offset, False
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            self._correcting = True
+            try:
+                await self._correct(result.next_begin_offset)
+            finally:  # a seek cancels it
+                self._correcting = False
+        else:
+            found = self._take_in(result)
+            if not found and trio.current_time() - began < _AT_ONCE:
                 await trio.sleep(FLOW_CONTROL_DELAY)
-            if config.pull_interval:
-                await trio.sleep(config.pull_interval)
+        if config.pull_interval:
+            await trio.sleep(config.pull_interval)
+            return False
+        return (
+            found
+            and self._takes_all
+            and not self._single
+            and pulled.next_offset - before == self._header.max_msg_nums
+        )
+
+    async def _pull_together(self, size: int) -> None:
+        """Pull by runs as long as all answers are full; else the next pull is alone.
+
+        `size` is what the bodies of the last answer took.
+        """
+        pulled = self.process_queue
+        run, following = self._begin_run(pulled.next_offset, 0, size), None
+        try:
+            while run is not None:
+                answers = await run.answers()
+                if not answers or self.process_queue is not pulled:
+                    return
+                if run.is_over:
+                    following = self._begin_run(run.end, len(answers), len(answers[-1].body))
+                for answer in answers:
+                    result = pull_result(
+                        answer,
+                        self._queue.broker_name,
+                        run.address,
+                        self._header,
+                        tags=self._tags,
+                    )
+                    await self._accept(result, pulled, run.began)
+                if run.is_over:
+                    run, following = following, None
+        finally:
+            for each in (run, following):
+                if each is not None:
+                    each.forget()
+
+    def _begin_run(self, first_offset: int, coming: int, size: int) -> PullRun | None:
+        """Ask for what the queue is known to have, as much as its limits allow.
+
+        `coming` answers of about `size` bytes are to be taken in before.
+        """
+        stride, pulled = self._header.max_msg_nums, self.process_queue
+        number = min(
+            MOST,
+            ((self.max_offset or 0) - first_offset) // stride,
+            pulled.room(stride, size) - coming,
+        )
+        if number < 2:
+            return None
+        client = self._context.client
+        found = client.brokers.subscribe_address(self._queue.broker_name, self._broker_id)
+        if found is None:
+            return None
+        self.last_pull = trio.current_time()
+        offset = self._commits(found)
+        return self._runs.begin(found.address, first_offset, number, offset)
+
+    def _commits(self, found: FoundBroker) -> int | None:
+        """The offset that a pull is to commit; None when it must commit nothing."""
+        context, process_queue = self._context, self.process_queue
+        if context.lite or context.local_offsets:
+            return None
+        offset = process_queue.commit_offset
+        # A slave keeps no offsets of its own.
+        if (
+            offset > 0
+            and not found.is_slave
+            and not self.unsure
+            and process_queue.locked_until > elapsed()
+        ):
+            return offset
+        return None
 
     def _note(self, result: PullResult, began: float) -> None:
         self.max_offset = result.max_offset
@@ -261,19 +349,10 @@ class QueuePuller:
     async def _pull(self) -> PullResult:
         context, queue, header = self._context, self._queue, self._header
         found = reading_address(context.client, queue, self._broker_id)
-        process_queue = self.process_queue
-        commit_offset = 0 if context.lite or context.local_offsets else process_queue.commit_offset
-        header.queue_offset = process_queue.next_offset
-        header.commit_offset = commit_offset
-        # A slave keeps no offsets of its own.
-        header.sys_flag = (
-            self._flags | PullSysFlag.COMMIT_OFFSET
-            if commit_offset > 0
-            and not found.is_slave
-            and not self.unsure
-            and process_queue.locked_until > elapsed()
-            else self._flags
-        )
+        offset = self._commits(found)
+        header.queue_offset = self.process_queue.next_offset
+        header.commit_offset = 0 if offset is None else offset
+        header.sys_flag = self._flags if offset is None else self._flags | PullSysFlag.COMMIT_OFFSET
         try:
             return await pull_message(
                 context.client,
@@ -288,6 +367,7 @@ class QueuePuller:
                 raise
             # Brokers before 5.0 serve lite consumers by the pull of all others.
             self._flags &= ~PullSysFlag.LITE_PULL
+            self._runs.changed()
             return await self._pull()
 
     def _take_in(self, result: PullResult) -> bool:
@@ -394,6 +474,12 @@ class QueuePuller:
             self._undecodable, self._single = None, 0
         if not self._single:
             self._header.max_msg_nums = self._context.config.pull_batch_size
+
+    async def _after_any_error(self, error: RocketMQError) -> None:
+        if isinstance(error, UndecodableError):
+            await self._after_undecodable(error)
+        else:
+            await self._after_error(error)
 
     async def _after_error(self, error: RocketMQError) -> None:
         context = self._context

@@ -15,15 +15,19 @@ import math
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
+import outcome
 import trio
 
 from rocketmq_sdk.client.troubles import one_line
 from rocketmq_sdk.clock import elapsed
 from rocketmq_sdk.consumer.listener import (
     AsyncListener,
+    CallsEach,
+    Ended,
     Listener,
+    Results,
     check_clock_for_threads,
     in_thread,
     is_async,
@@ -97,6 +101,8 @@ class ListenerService:
             raise ConfigurationError(f"the listener is {listener!r}, which cannot be called")
         self.in_threads = not is_async(listener)
         self._listener = in_thread(listener) if self.in_threads else cast("AsyncListener", listener)
+        alone: object = listener if batch == 1 and not self.in_order else None
+        self._each = alone if isinstance(alone, CallsEach) else None
         self._group = group
         self._batch = batch
         self.concurrency = concurrency
@@ -120,6 +126,7 @@ class ListenerService:
     def wrap_listener(self, wrap: Callable[[AsyncListener], AsyncListener]) -> None:
         """Wrap the listener; call it before the service is started."""
         self._listener = wrap(self._listener)
+        self._each = None  # what wraps it sees each call
 
     def start(self, nursery: trio.Nursery) -> None:
         """Begin; workers and the sweeper run until `nursery` is cancelled.
@@ -278,14 +285,13 @@ class ListenerService:
         if self._line:
             self._wake_one()  # it may have been made, or woken, for what stands there
 
+    # Every message passes here: nothing is called that can be written out.
     async def _consume(self, worker: Worker) -> None:
         """Take messages and call the listener until cancelled, or retired."""
-        # Every message passes here: nothing is called that can be written out.
         line, listener, most, in_order = self._line, self._listener, self._batch, self.in_order
+        each = self._each
         now = trio.lowlevel.current_clock().current_time
         streak, slice_end = 0, now() + SLICE
-        messages: Sequence[ReceivedMessage]
-        argument: ReceivedMessage | list[ReceivedMessage]
         while not worker.retired:
             if streak >= STREAK or not line:
                 if not await self._wait_work(worker):
@@ -294,17 +300,19 @@ class ListenerService:
                 continue
             process_queue = line.popleft()
             started = now()
-            if process_queue.locked_until <= (elapsed() if in_order else started) or (
-                not process_queue.has_work
-            ):
+            moment = elapsed() if in_order else started
+            if process_queue.locked_until <= moment or not process_queue.has_work:
                 process_queue.scheduled = False  # a lock or messages add it again
                 continue
-            if most == 1:
+            if most > 1:
+                messages: Sequence[ReceivedMessage] = process_queue.take_batch(most)
+                argument: Any = list(messages)  # the listener may change its own list
+            elif each is None or len(process_queue.pending) < 2:
                 messages = (argument := process_queue.take(),)
             else:
-                messages = process_queue.take_batch(most)
-                argument = list(messages)  # the listener may change its own list
-            streak += (taken := len(messages))
+                argument, *_ = messages = process_queue.take_batch(each.most_together)
+            taken = len(messages)
+            streak = STREAK if started > slice_end else streak + taken
             if not in_order:
                 if process_queue.pending or process_queue.again:
                     line.append(process_queue)
@@ -314,8 +322,9 @@ class ListenerService:
                 self._wake_one()
             worker.process_queue = process_queue
             worker.messages, worker.started = messages, started
-            if started > slice_end:
-                streak = STREAK
+            if taken > most:
+                await self._call_each(worker)
+                continue
             try:
                 answer = await listener(argument)
             except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - all means "later"
@@ -330,14 +339,68 @@ class ListenerService:
                     process_queue.finish(messages[0])
                 else:
                     process_queue.finish_batch(messages)
-                counters = process_queue.counters
-                assert counters is not None
-                counters.consumed += taken
-                counters.consume_seconds += now() - started
+                if (counters := process_queue.counters) is not None:
+                    counters.consumed += taken
+                    counters.consume_seconds += now() - started
                 if in_order:
                     self._leave(worker)
                 else:  # the part of `_leave` that matters, without a call per message
                     worker.started, worker.process_queue = NOT_RUNNING, None
+
+    async def _call_each(self, worker: Worker) -> None:
+        """Have the listener called with one message after the other.
+
+        Each is done or fails by itself.
+        """
+        process_queue, started, results = worker.process_queue, worker.started, Results()
+        assert process_queue is not None
+        assert self._each is not None
+        left = dict(enumerate(worker.messages))
+
+        def give_back(places: Sequence[int]) -> None:
+            process_queue.hand_back([left.pop(place) for place in places])
+            worker.messages = list(left.values())
+            self.add(process_queue)
+
+        calls = self._each.call_each(worker.messages, results, give_back)
+        try:
+            while left:
+                await calls.wait()
+                if worker.abandoned:
+                    await trio.lowlevel.checkpoint()
+                for message, result in self._ended(process_queue, left, results):
+                    worker.process_queue, worker.messages = process_queue, (message,)
+                    if isinstance(result, outcome.Value):
+                        self._check_answer(result.value)
+                    elif isinstance(result.error, Exception | BaseExceptionGroup):
+                        await self._after_any_failure(worker, result.error)
+                    else:
+                        raise result.error
+                worker.process_queue, worker.started = process_queue, started
+                worker.messages = list(left.values())
+        finally:  # also when cancelled: what is done is done
+            calls.abandon()
+            failed = self._ended(process_queue, left, results)
+            worker.messages = [*left.values(), *[message for message, _result in failed]]
+            counters = self.counters_of(process_queue.queue.topic)
+            counters.consume_seconds += trio.current_time() - started
+        self._leave(worker)
+
+    def _ended(
+        self, process_queue: ProcessQueue, left: dict[int, ReceivedMessage], results: Results
+    ) -> list[tuple[ReceivedMessage, Ended]]:
+        """Finish the messages of `left` that are done; gives those that are not."""
+        done: list[ReceivedMessage] = []
+        failed: list[tuple[ReceivedMessage, Ended]] = []
+        for place in [place for place in left if place in results]:
+            message, result = left.pop(place), results[place]
+            if isinstance(result, outcome.Value) and result.value is None:
+                done.append(message)
+            else:
+                failed.append((message, result))
+        process_queue.finish_batch(done)
+        self.counters_of(process_queue.queue.topic).consumed += len(done)
+        return failed
 
     def _check_answer(self, answer: object) -> None:
         """Raise `ConfigurationError` for what a listener must not return."""

@@ -23,6 +23,7 @@ from rocketmq_sdk.client.api.pull import (
     pull_request,
     pulled_records,
 )
+from rocketmq_sdk.client.together import Together
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import RouteError
 from rocketmq_sdk.protocol.flags import PullSysFlag
@@ -35,7 +36,6 @@ from rocketmq_sdk.spark.plan.answers import Answer, Judgement, judged
 from rocketmq_sdk.spark.plan.loss import DataLossError, GoneError, NotThereYetError
 from rocketmq_sdk.spark.plan.offsets import QueueKey
 from rocketmq_sdk.spark.read.budget import Budget, Share
-from rocketmq_sdk.spark.read.together import Together
 from rocketmq_sdk.spark.rows.records import cut_to
 
 if TYPE_CHECKING:

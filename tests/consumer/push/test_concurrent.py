@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import outcome
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -22,7 +23,9 @@ from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
 from support.consuming import received, stored
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.consumer.listener import Listener
+    from collections.abc import Callable, Sequence
+
+    from rocketmq_sdk.consumer.listener import Listener, Results
     from rocketmq_sdk.consumer.push.listener_service import GiveBack
     from rocketmq_sdk.model.message import ReceivedMessage
 
@@ -305,3 +308,113 @@ async def test_a_cancellation_that_comes_with_the_answer_to_a_send_back_hits_no_
         assert (staying.in_flight, staying.commit_offset) == (0, 2)
         assert (leaving.in_flight, leaving.commit_offset) == (0, 1)
         nursery.cancel_scope.cancel()
+
+
+class Handed:
+    """A listener that is handed several messages: by offset, it fails, hangs, or takes
+    `slow` seconds, after which the messages behind are given back.
+    """
+
+    def __init__(self, fails: Sequence[int] = (), hangs: int = -1, slow: int = -1) -> None:
+        self.fails, self.hangs, self.slow = fails, hangs, slow
+        self.together: list[int] = []
+        self.called: list[int] = []
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        self.together.append(1)
+        await self._call(message.offset)
+
+    most_together = 4
+
+    async def _call(self, offset: int) -> None:
+        first = offset not in self.called
+        self.called.append(offset)
+        if first and offset == self.hangs:
+            await trio.sleep_forever()
+        if first and offset in self.fails:
+            raise ValueError("as the test wants it")
+
+    def call_each(
+        self,
+        messages: Sequence[ReceivedMessage],
+        results: Results,
+        give_back: Callable[[Sequence[int]], None],
+    ) -> HandedCalls:
+        self.together.append(len(messages))
+        return HandedCalls(self, messages, results, give_back)
+
+    async def call(self, offset: int) -> None:
+        await self._call(offset)
+
+
+class HandedCalls:
+    """What it was handed at once: `wait` calls it up to the first slow one."""
+
+    def __init__(
+        self,
+        listener: Handed,
+        messages: Sequence[ReceivedMessage],
+        results: Results,
+        give_back: Callable[[Sequence[int]], None],
+    ) -> None:
+        self.listener, self.results, self.give_back = listener, results, give_back
+        self.left = [message.offset for message in messages]
+        self.first = self.left[0]
+        self.told = False
+
+    async def wait(self) -> None:
+        while self.left:
+            offset, *rest = self.left
+            if offset in (self.listener.slow, self.listener.hangs) and not self.told:
+                self.told = True
+                if rest:
+                    self.left = [offset]
+                    self.give_back([number - self.first for number in rest])
+                    await trio.lowlevel.checkpoint()
+                    return
+            if offset == self.listener.slow:
+                await trio.sleep(10)
+            self.results[offset - self.first] = await outcome.acapture(self.listener.call, offset)
+            self.left = rest
+        await trio.lowlevel.checkpoint()
+
+    def abandon(self) -> None:
+        self.left = []
+
+
+@pytest.mark.parametrize(
+    "listener",
+    [Handed(), Handed(fails=(1, 2, 6)), Handed(slow=1), Handed(hangs=5, fails=(4, 6))],
+    ids=["quick", "failing", "slow", "hanging"],
+)
+async def test_messages_that_are_handed_over_together_end_each_by_itself(
+    autojump_clock: MockClock, listener: Handed
+) -> None:
+    listener.together, listener.called = [], []
+    back: list[int] = []
+
+    async def give_back(message: ReceivedMessage, _delay_level: int) -> bool:
+        back.append(message.offset)
+        return message.offset != 2 or back.count(2) > 1  # once no broker takes it
+
+    service = service_of(listener, give_back, concurrency=2, consume_timeout=60)
+    (cache,) = queues(1)
+    fill(cache, 12)
+    service.add(cache)
+    with trio.fail_after(200):
+        async with trio.open_nursery() as nursery:
+            service.start(nursery)
+            while cache.message_count:
+                await trio.sleep(1)
+                if listener.slow >= 0:  # nobody waits for it
+                    assert len(set(listener.called)) >= 11
+            nursery.cancel_scope.cancel()
+    assert sorted(set(listener.called)) == list(range(12))
+    assert max(listener.together) == 4
+    twice = [offset for offset in range(12) if listener.called.count(offset) > 1]
+    assert twice == ([2] if 2 in listener.fails else [])
+    expected = {*listener.fails, listener.hangs} - {-1}
+    assert set(back) == expected
+    assert service.consumed == 12 - len(expected - set(twice))
+    assert service.timed_out == (listener.hangs >= 0)
+    assert cache.byte_count == 0

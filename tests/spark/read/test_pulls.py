@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_sdk import Admin, Client, EmbeddedBroker, Message, Producer
+from rocketmq_sdk.client.together import Together
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
@@ -29,7 +30,6 @@ from rocketmq_sdk.spark.plan.offsets import QueueKey
 from rocketmq_sdk.spark.plan.ranges import Range
 from rocketmq_sdk.spark.read.gaps import first_gap, report_gaps
 from rocketmq_sdk.spark.read.pulls import Piece, PullPlan, joined, pull_ranges
-from rocketmq_sdk.spark.read.together import Together
 from rocketmq_sdk.spark.rows.records import Record, cut_to, read_records, record_starts
 
 if TYPE_CHECKING:

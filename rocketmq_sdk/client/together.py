@@ -35,6 +35,27 @@ class Together:
         self._fields = fields
         self._form = FrameTemplate(sample, fields).form
 
+    def begin(
+        self, address: str, requests: Sequence[tuple[str, ...]], timeout: float
+    ) -> Sequence[PendingCall]:
+        """Send requests of some values now; the calls that wait for their answers.
+
+        Those are as many as could be sent, from the first on. They are none where there
+        is no open connection, or one in the process, and where requests are encoded
+        otherwise or looked at by interceptors. Forget those that are not waited for.
+        """
+        remoting = self._client.remoting
+        channel = remoting.channel_nowait(address)
+        if (
+            channel is None
+            or remoting.interceptors
+            or self._client.config.header_encoding is not HeaderEncoding.JSON
+        ):
+            return ()
+        now = trio.current_time()
+        forms = [(self._form, values, b"", now, timeout, None) for values in requests]
+        return channel.submit_forms(forms, _nothing)
+
     async def ask(
         self, address: str, requests: Sequence[tuple[str, ...]], timeout: float
     ) -> list[Command | None]:
@@ -45,25 +66,21 @@ class Together:
         alone, which tells why. Cancellation drops the answers when they come.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
-        channel = self._client.remoting.channel_nowait(address)
+        remoting = self._client.remoting
+        channel = remoting.channel_nowait(address)
         if channel is None:
             return [None] * len(requests)
-        intercepted = self._client.remoting.interceptors
-        plain = self._client.config.header_encoding is HeaderEncoding.JSON and not intercepted
-        calls: list[PendingCall] = []
-        if plain:
-            now = trio.current_time()
-            forms = [(self._form, values, b"", now, timeout, None) for values in requests]
-            calls += channel.submit_forms(forms, _nothing)
-        left = [self._command(values) for values in requests[len(calls) :]]
+        calls = list(self.begin(address, requests, timeout))
+        begun = len(calls)
+        left = [self._command(values) for values in requests[begun:]]
         calls += self._submitted(channel, address, left, timeout)
         answers: list[Command | None] = []
         try:
             for number, call in enumerate(calls):
                 try:
                     answer = call.response if call.done else await call.wait()
-                    if answer is not None and intercepted:
-                        self._client.remoting.conclude(address, left[number], answer)
+                    if answer is not None and number >= begun:
+                        remoting.conclude(address, left[number - begun], answer)
                 except RocketMQError:
                     answer = None
                 answers.append(answer)
