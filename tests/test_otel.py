@@ -6,22 +6,27 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import re
 import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
-from opentelemetry import trace
+from opentelemetry import baggage, propagate, trace
+from opentelemetry import context as contexts
+from opentelemetry.propagators.textmap import default_setter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
 from opentelemetry.semconv._incubating.attributes import error_attributes, messaging_attributes
 from opentelemetry.semconv._incubating.metrics import messaging_metrics
 from opentelemetry.semconv.attributes import server_attributes
 from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from rocketmq_sdk import (
     Admin,
@@ -165,6 +170,8 @@ async def test_a_listener_belongs_to_the_trace_of_the_send(
         == processed["messaging.destination.partition.id"]
     )
     assert processed["messaging.consumer.group.name"] == "billing"
+    for attributes in (sent, processed):
+        assert _server(attributes) == ("127.0.0.1", 10911)
     found = recorded.metrics()
     assert set(found) - {"rocketmq_consumer_cached_messages", "rocketmq_consumer_cached_bytes"} <= {
         value for name, value in vars(messaging_metrics).items() if name.isupper()
@@ -175,6 +182,10 @@ async def test_a_listener_belongs_to_the_trace_of_the_send(
     ((attributes, count),) = found["messaging.process.duration"]
     assert (attributes["messaging.consumer.group.name"], count) == ("billing", 1)
     assert found["messaging.client.consumed.messages"][0][1] == 1
+
+
+def _server(attributes: Any) -> tuple[Any, Any]:
+    return attributes.get("server.address"), attributes.get("server.port")
 
 
 def _pushing(broker: EmbeddedBroker, listener: Any, **options: Any) -> PushConsumer:
@@ -265,6 +276,8 @@ async def test_receives_and_acknowledgements(recorded: Recorded, autojump_clock:
     assert receive.kind is SpanKind.CLIENT
     assert linked(receive) == linked(ack) == {id_of(send)}
     assert dict(ack.attributes or {})["messaging.operation.type"] == "settle"
+    for span in (receive, ack):
+        assert _server(span.attributes) == ("127.0.0.1", 10911)
     assert receive.start_time is not None
     assert receive.end_time is not None
     assert receive.start_time <= receive.end_time
@@ -290,7 +303,9 @@ async def test_polls(recorded: Recorded, autojump_clock: MockClock) -> None:
         ) as consumer:
             while not await consumer.poll(10):
                 pass
-    assert linked(recorded.one("receive orders")) == {id_of(recorded.one("send orders"))}
+    receive = recorded.one("receive orders")
+    assert linked(receive) == {id_of(recorded.one("send orders"))}
+    assert _server(receive.attributes) == ("127.0.0.1", 10911)
 
 
 async def test_transactions_and_checks(recorded: Recorded, autojump_clock: MockClock) -> None:
@@ -315,7 +330,7 @@ async def test_transactions_and_checks(recorded: Recorded, autojump_clock: MockC
     for span in (first, second, third):
         attributes = dict(span.attributes or {})
         assert attributes["messaging.rocketmq.message.type"] == "transaction"
-        assert (attributes["server.address"], attributes["server.port"]) == ("127.0.0.1", 10911)
+        assert _server(attributes) == ("127.0.0.1", 10911)
     commit, rollback = recorded.one("commit orders"), recorded.one("rollback orders")
     check = recorded.one("check orders")
     assert check.parent is not None
@@ -324,6 +339,7 @@ async def test_transactions_and_checks(recorded: Recorded, autojump_clock: MockC
     for span, sent in ((commit, first), (rollback, second), (check, third)):
         ids = [dict(each.attributes or {})["messaging.message.id"] for each in (span, sent)]
         assert ids[0] == ids[1]
+        assert _server(span.attributes) == ("127.0.0.1", 10911)
 
 
 async def test_what_fails_says_so(recorded: Recorded, autojump_clock: MockClock) -> None:
@@ -401,6 +417,61 @@ async def test_a_ratio_leaves_sends_outside_of_spans_out(autojump_clock: MockClo
     assert found.metrics()["messaging.client.sent.messages"][0][1] == 2
     with pytest.raises(ConfigurationError, match="from 0 to 1"):
         otel.instrument(ratio=2)
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+async def test_contexts_are_written_as_the_programs_propagators_write_them(
+    sampled: bool, autojump_clock: MockClock
+) -> None:
+    """Also of a span that the SDK's sampler drops, so that whoever receives it drops
+    its own; a propagator of another kind, baggage and a trace state are written too.
+    """
+    provider = TracerProvider(sampler=ALWAYS_ON if sampled else ALWAYS_OFF)
+    uninstall = otel.instrument(tracer_provider=provider)
+    heard: dict[bytes, tuple[dict[str, str], object]] = {}
+
+    async def listener(message: ReceivedMessage) -> None:
+        texts = ("traceparent", "tracestate", "baggage", "mine")
+        found = {name: message.properties[name] for name in texts if name in message.properties}
+        heard[message.body] = found, baggage.get_baggage("user")
+
+    async with (
+        EmbeddedBroker() as broker,
+        Producer("shop", namesrv=broker) as producer,
+        _pushing(broker, listener),
+    ):
+        await producer.send(Message("orders", b"plain"))
+        token = contexts.attach(baggage.set_baggage("user", "bob"))
+        await producer.send(Message("orders", b"with baggage"))
+        contexts.detach(token)
+        state = trace.TraceState([("vendor", "1")])
+        parent = trace.SpanContext(7, 8, True, trace.TraceFlags(int(sampled)), state)
+        token = contexts.attach(trace.set_span_in_context(trace.NonRecordingSpan(parent)))
+        await producer.send(Message("orders", b"with a state"))
+        contexts.detach(token)
+        usual = propagate.get_global_textmap()
+        propagate.set_global_textmap(_Mine())
+        await producer.send(Message("orders", b"another way"))
+        propagate.set_global_textmap(usual)
+        await until(lambda: len(heard) == 4)
+    uninstall()
+    texts = (b"plain", b"with baggage", b"with a state", b"another way")
+    (plain, none), (second, bob), (third, _), (other, _) = [heard[text] for text in texts]
+    pattern = f"00-[0-9a-f]{{32}}-[0-9a-f]{{16}}-0{'[13]' if sampled else '[02]'}"
+    for found in (plain, second, third):
+        assert re.fullmatch(pattern, found.pop("traceparent"))
+    assert (plain, none) == ({}, None)
+    assert (second, bob) == ({"baggage": "user=bob"}, "bob")
+    assert third == {"tracestate": "vendor=1"}
+    assert other.keys() == {"mine"}
+
+
+class _Mine(TraceContextTextMapPropagator):
+    """Writes a header of its own."""
+
+    def inject(self, carrier: Any, context: Any = None, setter: Any = default_setter) -> None:
+        span = trace.get_current_span(context)
+        setter.set(carrier, "mine", f"{span.get_span_context().span_id:x}")
 
 
 @pytest.mark.real_time

@@ -53,6 +53,8 @@ class SendContext:
     """Whether it is the half message of a transaction."""
     address: str | None = None
     """`host:port` of the broker of the last attempt; when it is finished."""
+    started: float = 0.0
+    """When it was handed over, by trio's clock."""
 
 
 class SendHook(Protocol):
@@ -86,6 +88,8 @@ class ConsumeContext:
     group: str
     messages: Sequence[ReceivedMessage]
     client_id: str = ""
+    address: str | None = None
+    """`host:port` of the broker that has the messages, where it is known and one."""
     success: bool | None = None
     error: BaseException | None = None
     notes: dict[str, Any] = attrs.field(factory=dict)

@@ -73,15 +73,15 @@ class Observer(SendHook, ConsumeHook, Protocol):
         """Properties to add to a message that is to leave together with others."""
         ...
 
-    def looks_at_send(self) -> bool:
+    def looks_at_send(self, now: float) -> bool:
         """Whether to call `before_send` and `after_send` for the next single message.
 
-        Asked where there are no other hooks.
+        Asked where there are no other hooks; `now` is the time of trio's clock.
         """
         ...
 
-    def send_ended(self, topic: str, error: Exception | None) -> None:
-        """A message is finished at which no observer has looked."""
+    def sends_ended(self, topic: str, number: int, error: Exception | None) -> None:
+        """Messages are finished at which no observer has looked: stored, or failed."""
         ...
 
     def operation_begins(self, operation: Operation) -> None:

@@ -12,7 +12,7 @@ from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.message import ReceivedMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rocketmq_sdk.consumer.listener import AsyncListener
     from rocketmq_sdk.model.queue import MessageQueue
@@ -47,21 +47,34 @@ def filtered(
     return messages
 
 
+def address_of_all(
+    messages: Sequence[ReceivedMessage], address_of: Callable[[str], str | None]
+) -> str | None:
+    """The address of the broker of messages; None if there are several."""
+    names = {message.broker_name for message in messages}
+    return address_of(names.pop()) if len(names) == 1 else None
+
+
 def hooked(
-    listener: AsyncListener, *, group: str, hooks: Sequence[ConsumeHook], client_id: str = ""
+    listener: AsyncListener,
+    *,
+    group: str,
+    hooks: Sequence[ConsumeHook],
+    client_id: str = "",
+    address_of: Callable[[str], str | None] | None = None,
 ) -> AsyncListener:
     """The listener with hooks around each call.
 
-    Its errors and its cancellation pass through.
+    Its errors and its cancellation pass through. `address_of` knows the addresses of
+    brokers by their names.
     """
     before, after = [hook.before_consume for hook in hooks], [hook.after_consume for hook in hooks]
 
     async def call(argument: Any) -> object:
-        context = ConsumeContext(
-            group,
-            tuple(argument) if isinstance(argument, list) else (argument,),
-            client_id,
-        )
+        messages = tuple(argument) if isinstance(argument, list) else (argument,)
+        context = ConsumeContext(group, messages, client_id)
+        if address_of is not None:
+            context.address = address_of_all(messages, address_of)
         run_hooks(before, context)
         context.success = False
         try:

@@ -90,7 +90,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         self._hooks = SendHooks(self._group, self.config, self.client.client_id)
         self._hooked = self._hooks.any
         if self._hooked:
-            self._under_way.observers.append(self._hooks.after)
+            self._under_way.sweeps.append(self._hooks.after)
         self._accumulator: Accumulator | None = None
         if self.config.auto_batch is not None:
             self._accumulator = Accumulator(

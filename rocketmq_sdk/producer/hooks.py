@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import trio
+
 from rocketmq_sdk.client.hooks import SendContext, run_hooks
 from rocketmq_sdk.client.observers import Operation, OperationKind, installed, observed, tell
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.protocol.flags import SysFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from rocketmq_sdk.model.message import Message, ReceivedMessage
@@ -31,6 +33,7 @@ class SendHooks:
         "_forbidden",
         "_group",
         "_light",
+        "_looks",
         "any",
         "observers",
     )
@@ -44,7 +47,8 @@ class SendHooks:
         self._forbidden = [hook.check_forbidden for hook in config.forbidden_hooks]
         self._before = [hook.before_send for hook in hooks]
         self._after = [hook.after_send for hook in hooks]
-        self._ended = [observer.send_ended for observer in self.observers]
+        self._looks = [observer.looks_at_send for observer in self.observers]
+        self._ended = [observer.sends_ended for observer in self.observers]
         self._light = bool(self.observers) and not config.send_hooks and not self._forbidden
         self._contexts: dict[SendHandle, SendContext] = {}
         self._batches: dict[object, list[Message]] = {}
@@ -64,22 +68,28 @@ class SendHooks:
             self._batches.setdefault(key, []).extend(messages)
 
     def ending(
-        self, message: Message, message_id: str, outcome: int
+        self, message: Message, message_id: str, outcome: int, address: str | None
     ) -> AbstractContextManager[Operation]:
-        """Around telling a broker the outcome of a transaction."""
+        """Around telling the broker at `address` the outcome of a transaction."""
         commits = outcome == SysFlag.TRANSACTION_COMMIT
         kind = OperationKind.COMMIT if commits else OperationKind.ROLLBACK
-        return self._observed(kind, message, message_id)
+        return self._observed(kind, message, message_id, address)
 
-    def checking(self, message: ReceivedMessage) -> AbstractContextManager[Operation]:
-        """Around a call of the checker."""
-        return self._observed(OperationKind.CHECK, message, message.message_id)
+    def checking(
+        self, message: ReceivedMessage, address: str | None
+    ) -> AbstractContextManager[Operation]:
+        """Around a call of the checker about a message of the broker at `address`."""
+        return self._observed(OperationKind.CHECK, message, message.message_id, address)
 
     def _observed(
-        self, kind: OperationKind, message: Message | ReceivedMessage, message_id: str
+        self,
+        kind: OperationKind,
+        message: Message | ReceivedMessage,
+        message_id: str,
+        address: str | None,
     ) -> AbstractContextManager[Operation]:
         operation = Operation(
-            kind, self._group, message.topic, self._client_id, (message,), message_id
+            kind, self._group, message.topic, self._client_id, (message,), message_id, address
         )
         return observed(self.observers, operation)
 
@@ -87,14 +97,16 @@ class SendHooks:
         """A message is about to be sent. Raises what a forbidding hook raises."""
         is_batch, message = handle.is_batch, handle.message
         if self._light and not is_batch:
-            for observer in self.observers:
-                if observer.looks_at_send():
+            now = handle.started or trio.current_time()  # what is one-way has no time
+            for looks in self._looks:
+                if looks(now):
                     break
             else:
                 return
         context = SendContext(
             self._group, message.topic, message, handle.message_id, self._client_id
         )
+        context.started = handle.started or trio.current_time()
         if handle.sys_flag & SysFlag.TRANSACTION_PREPARED:
             context.is_half = True
         if is_batch:
@@ -112,17 +124,35 @@ class SendHooks:
             raise
         self._contexts[handle] = context
 
-    def after(self, handle: SendHandle) -> None:
-        """A message is finished."""
-        context = self._contexts.pop(handle, None) if self._contexts else None
-        if context is None:
-            if self._light:
-                tell(self._ended, handle.message.topic, handle.error)
-        else:
-            target = handle.target
-            context.address = None if target is None else target.address
-            context.result, context.error = handle.result, handle.error
-            run_hooks(self._after, context)
+    def after(self, handles: Sequence[SendHandle]) -> None:
+        """Messages are finished.
+
+        Raises at the end what a hook has raised that is no `Exception`.
+        """
+        contexts, light = self._contexts, self._light
+        failure: BaseException | None = None
+        stored: dict[str, int] = {}
+        for handle in handles:
+            context = contexts.pop(handle, None) if contexts else None
+            if context is not None:
+                target = handle.target
+                context.address = None if target is None else target.address
+                context.result, context.error = handle.result, handle.error
+                try:
+                    run_hooks(self._after, context)
+                except BaseException as error:  # noqa: BLE001 - the others have ended too
+                    failure = error
+            elif not light:
+                continue
+            elif handle.error is None:
+                topic = handle.message.topic
+                stored[topic] = stored.get(topic, 0) + 1
+            else:
+                tell(self._ended, handle.message.topic, 1, handle.error)
+        for topic, number in stored.items():
+            tell(self._ended, topic, number, None)
+        if failure is not None:
+            raise failure
 
 
 def property_text(properties: Mapping[str, str]) -> str:

@@ -584,7 +584,7 @@ class Producer(SendEngine):
             raise
         finally:
             if self._hooked:
-                self._hooks.after(handle)
+                self._hooks.after((handle,))
 
 
 def _no_message(given: object) -> WrongTypeError:

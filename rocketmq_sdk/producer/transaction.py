@@ -415,7 +415,12 @@ class TransactionProducer(Producer):
         broker = half.queue.broker_name
         try:
             header = self._end_header(transaction, outcome)
-            with self._hooks.ending(transaction.message, transaction.message_id, outcome) as ending:
+            with self._hooks.ending(
+                transaction.message,
+                transaction.message_id,
+                outcome,
+                self.client.broker_address(broker),
+            ) as ending:
                 response = await end_transaction(self.client, broker, header, seconds)
                 if response.code:
                     ending.error = broker_error(response.code, response.remark)
@@ -580,7 +585,8 @@ class TransactionProducer(Producer):
         None (logged) when it fails; the broker asks again then.
         """
         try:
-            with self._hooks.checking(message), trio.fail_after(self._check_timeout):
+            address = self.client.broker_address(message.broker_name)
+            with self._hooks.checking(message, address), trio.fail_after(self._check_timeout):
                 answer: object = self._checker(message)
                 if not isinstance(answer, Awaitable):
                     raise TypeError(

@@ -52,8 +52,8 @@ class Room:
 class UnderWay:
     """Messages under way, room within the limits, and failures that nobody has seen.
 
-    `observers` are called for each message that has ended, in their order; what one
-    raises is logged.
+    `observers` are called for each message that has ended, in their order, `sweeps`
+    after them with all that have ended together; what one raises is logged.
     """
 
     __slots__ = (
@@ -67,6 +67,7 @@ class UnderWay:
         "handles",
         "next_id",
         "observers",
+        "sweeps",
     )
 
     def __init__(
@@ -85,6 +86,7 @@ class UnderWay:
         self.bytes = 0
         """The bytes that they hold."""
         self.observers: list[Callable[[SendHandle], None]] = []
+        self.sweeps: list[Callable[[Sequence[SendHandle]], None]] = []
         self._max_count = config.max_in_flight
         self._max_bytes = config.max_in_flight_bytes
         self._waiting: deque[Room] = deque()
@@ -195,6 +197,8 @@ class UnderWay:
             self._serve_waiting()
         if self.observers:
             self._tell(handle)
+        if self.sweeps:
+            self._tell_all((handle,))
 
     def end_stored(self, ended: Sequence[SendHandle]) -> None:
         """Messages have their results: `end` for each that has not ended."""
@@ -216,8 +220,23 @@ class UnderWay:
         self.bytes -= size
         if self._waiting:
             self._serve_waiting()
-        if self.observers:
-            _for_each(told, self._tell)
+        try:
+            if self.observers:
+                _for_each(told, self._tell)
+        finally:
+            if self.sweeps and told:
+                self._tell_all(told)
+
+    def _tell_all(self, handles: Sequence[SendHandle]) -> None:
+        for sweep in self.sweeps:
+            try:
+                sweep(handles)
+            except Exception:
+                logger.exception(
+                    "%d messages from %r on are finished, and an observer of them has failed",
+                    len(handles),
+                    handles[0],
+                )
 
     def _tell(self, handle: SendHandle) -> None:
         for observe in self.observers:

@@ -21,6 +21,7 @@ from rocketmq_sdk.consumer.constructor_arguments import (
     checked_subscriptions,
 )
 from rocketmq_sdk.consumer.health import ConsumerHealth
+from rocketmq_sdk.consumer.hooks import address_of_all
 from rocketmq_sdk.consumer.lite_pull.member import ChangeListener, LitePullMember
 from rocketmq_sdk.consumer.lite_pull.queue_queries import QueueQueries
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, WrongTypeError
@@ -164,6 +165,7 @@ class LitePullConsumer(QueueQueries, RunsOnce):
             polling.messages = messages = await self._member.service.poll(most, deadline)
             topics = {message.topic for message in messages}
             polling.topic = topics.pop() if len(topics) == 1 else None
+            polling.address = address_of_all(messages, self._client.broker_address)
         return messages
 
     def poll_limits(

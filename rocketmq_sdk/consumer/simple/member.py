@@ -206,6 +206,7 @@ class SimpleMember(Membership):
                         if self._deliveries is not None:
                             self._deliveries.received(messages)
                         receiving.messages, receiving.topic = messages, messages[0].topic
+                        receiving.address = self._client.broker_address(found[0].broker_name)
                         return messages
             finally:
                 self._receiving.discard(scope)
@@ -314,6 +315,7 @@ class SimpleMember(Membership):
         receipt.busy = busy = trio.Event()
         acknowledged = (target,) if isinstance(target, PoppedMessage) else ()
         ack = self._operation(OperationKind.ACK, receipt.topic, *acknowledged)
+        ack.address = self._client.broker_address(receipt.handle.broker_name)
         try:
             with observed(self._observers, ack):
                 await ack_message(self._client, receipt.topic, self._group, receipt.handle)
@@ -388,6 +390,7 @@ class SimpleMember(Membership):
         """Acknowledge at one broker; the receipts are `busy` until it is done."""
         topics = {receipt.topic for receipt in receipts}
         ack = self._operation(OperationKind.ACK, topics.pop() if len(topics) == 1 else None)
+        ack.address = self._client.broker_address(broker_name)
         try:
             with observed(self._observers, ack):
                 await batch_ack_messages(
