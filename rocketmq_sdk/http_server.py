@@ -18,6 +18,7 @@ import h11
 import trio
 
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
+from rocketmq_sdk.model.route import is_loopback
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +35,6 @@ SEND_TIMEOUT: Final = 30.0
 MOST_CONNECTIONS: Final = 64
 _ACCEPT_PAUSE: Final = 0.1
 _READ: Final = 64 * 1024
-_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1", "[::1]")
 
 
 class HttpError(Exception):
@@ -94,11 +94,6 @@ Answerer = Callable[[HttpRequest], Awaitable[object]]
 
 What it raises is answered as an error.
 """
-
-
-def is_loopback(host: str) -> bool:
-    """Whether an address is reached from this machine only."""
-    return host in _LOOPBACK or host.startswith("127.")
 
 
 class HttpServer:

@@ -24,7 +24,7 @@ from rocketmq_sdk.cli.progress import LateProgress
 from rocketmq_sdk.cli.service_manager import ServiceManager
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
-from rocketmq_sdk.model.route import split_address
+from rocketmq_sdk.model.route import is_loopback, join_address, split_address
 from rocketmq_sdk.validators import no_such_setting
 
 if TYPE_CHECKING:
@@ -87,12 +87,7 @@ def _warn_of_open_ports(config: BrokerConfig, *addresses: str) -> None:
     """Say loudly when everybody in a network may do everything."""
     if config.checks_access:
         return
-    opened = [
-        address
-        for address in addresses
-        if not (host := split_address(address)[0]).startswith("127.")
-        and host not in ("::1", "localhost")
-    ]
+    opened = [address for address in addresses if not is_loopback(split_address(address)[0])]
     if opened:
         print(
             f"rocketmq: WARNING: everybody who reaches {' or '.join(opened)} may read, write and "
@@ -122,6 +117,7 @@ async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
         listen = options.listen or f"{host}:{config.listen_port}"
         namesrv_listen = options.namesrv_listen or _namesrv_listen(options.namesrv_config, host)
         _warn_of_open_ports(config, listen, namesrv_listen)
+        _warn_of_unreachable(config.broker_ip1, listen)
         broker = EmbeddedBroker(
             options.store,
             listen=listen,
@@ -140,6 +136,8 @@ async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
             broker.on_recovery = recovered
             async with broker, short_collections(), open_quiet_nursery() as nursery:
                 bar.close()
+                if broker.ha_address is not None:
+                    _warn_of_open_replication(split_address(listen)[0], broker.ha_address, config)
                 _warn_of_open_metrics(broker.metrics_address)
                 _say_ready(broker, manager, as_json=options.json)
                 nursery.start_soon(manager.live)
@@ -151,10 +149,36 @@ async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
                 nursery.cancel_scope.cancel()
 
 
+def _warn_of_unreachable(told: str | None, listen: str) -> None:
+    """Say when clients are told an address at which nobody listens."""
+    host, port = split_address(listen)
+    if told is not None and is_loopback(host) and not is_loopback(told):
+        print(
+            f"rocketmq: warning: brokerIP1 tells clients to come to {told}, but the broker listens "
+            f"on {host} only; give --listen 0.0.0.0:{port}, or take brokerIP1 away",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
+def _warn_of_open_replication(host: str, address: str, config: BrokerConfig) -> None:
+    """Say when everybody in a network may copy the log: replication knows no users."""
+    tls = config.tls.complete()
+    asks = tls.tls_server_mode == "enforcing" and tls.tls_server_need_client_auth == "require"
+    if not asks and not is_loopback(host):
+        where = join_address(host, split_address(address)[1])
+        print(
+            f"rocketmq: WARNING: everybody who reaches {where}, the port for slaves, may read the "
+            "whole log, as replication has no users. Keep the port private, or ask for "
+            "certificates of clients (docs/security.md)",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
 def _warn_of_open_metrics(address: str | None) -> None:
     """Say when others than this machine's programs may read the metrics."""
-    host = "127.0.0.1" if address is None else split_address(address)[0]
-    if not host.startswith("127.") and host not in ("::1", "localhost"):
+    if address is not None and not is_loopback(split_address(address)[0]):
         print(
             f"rocketmq: warning: whoever reaches {address} reads the metrics, with the names of "
             "topics and groups",

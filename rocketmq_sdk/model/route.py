@@ -120,6 +120,22 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host, an IP address or a name, is this machine for itself only.
+
+    Of names only `localhost` is: any other may have any address.
+    """
+    host = host.removeprefix("[").removesuffix("]")
+    if host.lower() == "localhost":
+        return True
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
 def pack_host(host: str, port: int) -> bytes:
     """IP (4 or 16 bytes) and port (4 bytes) as records and message ids hold them.
 

@@ -223,13 +223,29 @@ def test_without_users_a_broker_listens_on_this_machine_alone(
     assert broker_command._host(checked) == "0.0.0.0"
     assert broker_command._host(BrokerConfig(acl_enable=True)) == "0.0.0.0"
     assert broker_command._namesrv_listen(str(conf), "127.0.0.1") == "127.0.0.1:9999"
-    broker_command._warn_of_open_ports(alone, "127.0.0.1:1", "[::1]:2", "localhost:3")
+    here = ("127.0.0.1:1", "[::1]:2", "localhost:3", "127.1.2.3:4", "[0:0::1]:5", "LOCALHOST:6")
+    broker_command._warn_of_open_ports(alone, *here, "[::ffff:127.0.0.1]:7")
     broker_command._warn_of_open_ports(checked, "0.0.0.0:1")
     assert capsys.readouterr().err == ""
     broker_command._warn_of_open_ports(alone, "10.0.0.7:10911", "127.0.0.1:9876")
     warning = capsys.readouterr().err
     assert "WARNING: everybody who reaches 10.0.0.7:10911 may" in warning
     assert "9876" not in warning
+    for everywhere in ("0.0.0.0:1", "[::]:1", "127.example.org:1", "[::ffff:10.0.0.1]:1"):
+        broker_command._warn_of_open_ports(alone, everywhere)
+        assert everywhere in capsys.readouterr().err
+    broker_command._warn_of_unreachable("10.0.0.7", "127.0.0.1:10911")
+    assert "brokerIP1 tells clients to come to 10.0.0.7" in capsys.readouterr().err
+    broker_command._warn_of_open_replication("0.0.0.0", "127.0.0.1:10912", checked)
+    assert "who reaches 0.0.0.0:10912, the port for slaves" in capsys.readouterr().err
+    certified = BrokerConfig.from_properties(
+        "tls.server.mode=enforcing\ntls.server.need.client.auth=require\n"
+    )[0]
+    broker_command._warn_of_open_replication("0.0.0.0", "127.0.0.1:10912", certified)
+    broker_command._warn_of_open_replication("127.0.0.1", "127.0.0.1:10912", alone)
+    broker_command._warn_of_unreachable("10.0.0.7", "0.0.0.0:10911")
+    broker_command._warn_of_unreachable(None, "127.0.0.1:10911")
+    assert capsys.readouterr().err == ""
 
 
 def test_a_broker_that_requires_tls(tmp_path: Path) -> None:

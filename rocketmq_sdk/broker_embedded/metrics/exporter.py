@@ -17,9 +17,9 @@ from rocketmq_sdk.broker_embedded.metrics.request_times import RequestTimes
 from rocketmq_sdk.broker_embedded.metrics.source import Source
 from rocketmq_sdk.broker_embedded.settings.fields import labels_in
 from rocketmq_sdk.broker_embedded.tables.figures import Figures
-from rocketmq_sdk.http_server import HttpError, HttpServer, HttpText, is_loopback
+from rocketmq_sdk.http_server import HttpError, HttpServer, HttpText
 from rocketmq_sdk.lifecycle import open_quiet_nursery
-from rocketmq_sdk.model.route import join_address
+from rocketmq_sdk.model.route import is_loopback, join_address
 from rocketmq_sdk.transport.tcp import open_tcp_listeners
 
 if TYPE_CHECKING:

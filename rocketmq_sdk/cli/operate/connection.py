@@ -24,6 +24,8 @@ KEYS: Final = {
     "credentials": str,
     "tls": bool,
     "ca_file": str,
+    "tls_cert": str,
+    "tls_key": str,
     "namespace": str,
     "timeout": float,
 }
@@ -55,6 +57,12 @@ def connection_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--tls", action="store_true", default=None, help="connect with TLS")
     group.add_argument(
         "--ca-file", metavar="FILE", help="trust these authorities (PEM); implies --tls"
+    )
+    group.add_argument(
+        "--tls-cert", metavar="FILE", help="show this certificate (PEM); implies --tls"
+    )
+    group.add_argument(
+        "--tls-key", metavar="FILE", help="its key; without it the key is in the same file"
     )
     group.add_argument("--namespace", metavar="NAME", help="names are those within it")
     group.add_argument(
@@ -115,16 +123,29 @@ def open_admin(options: argparse.Namespace, more: Mapping[str, Any]) -> Admin:
         settings["credentials"] = Credentials.from_file(str(Path(file).expanduser()))
     if namespace := chosen("namespace"):
         settings["namespace"] = namespace
-    ca_file = chosen("ca_file")
-    if chosen("tls") or ca_file:
-        try:
-            settings["tls"] = ssl.create_default_context(
-                cafile=None if ca_file is None else Path(ca_file).expanduser()
-            )
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigurationError(f"--ca-file {ca_file} cannot be used: {error}") from error
+    files = (chosen("ca_file"), chosen("tls_cert"), chosen("tls_key"))
+    if chosen("tls") or any(files):
+        settings["tls"] = _tls(*files)
     namesrv = chosen("namesrv") or os.environ.get("NAMESRV_ADDR") or "127.0.0.1:9876"
     return Admin(namesrv=namesrv, **{**settings, **more})
+
+
+def _tls(ca_file: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
+    """What connections are made with. Raises `ConfigurationError`."""
+    if key and not certificate:
+        raise ConfigurationError("--tls-key needs --tls-cert, the certificate that it belongs to")
+    given = f"--ca-file {ca_file}"
+    try:
+        context = ssl.create_default_context(
+            cafile=None if ca_file is None else Path(ca_file).expanduser()
+        )
+        if certificate:
+            given = f"--tls-cert {certificate}" + (f" with --tls-key {key}" if key else "")
+            own = Path(certificate).expanduser()
+            context.load_cert_chain(own, None if key is None else Path(key).expanduser())
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(f"{given} cannot be used: {error}") from error
+    return context
 
 
 async def run_command(command: Command, options: argparse.Namespace) -> int:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, unquote
 
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.http_server import HttpError, HttpRequest, is_loopback
-from rocketmq_sdk.model.route import split_address
+from rocketmq_sdk.http_server import HttpError, HttpRequest
+from rocketmq_sdk.model.route import is_loopback, split_address
 from rocketmq_sdk.testing.control.operations import Field, Operations, Row
 from rocketmq_sdk.testing.failures import ExpectationError
 
