@@ -159,7 +159,7 @@ class _Watched:
 class Supervisor:
     """Runs services, and knows how they and the saving of tables are."""
 
-    __slots__ = ("_clock", "_services", "_troubles", "refusing", "tables")
+    __slots__ = ("_clock", "_services", "_troubles", "more", "refusing", "tables")
 
     def __init__(
         self,
@@ -169,12 +169,14 @@ class Supervisor:
     ) -> None:
         """`refusing` tells why messages are refused; None while they are accepted.
 
-        `troubles` tells what else is wrong with the store.
+        `troubles` tells what else is wrong with the store, `more` what parts of the
+        broker know of that have no service for it.
         """
         self._clock = clock
         self._troubles = troubles
         self._services: list[_Watched] = []
         self.refusing = refusing
+        self.more: list[Iterable[str]] = []
         self.tables = Complaints()
         """Tables that could not be saved."""
 
@@ -257,4 +259,5 @@ class Supervisor:
                 reasons += [f"the {seen.name} waits: {text}" for text in trouble]
         reasons += [f"cannot be saved: {text}" for text in self.tables]
         reasons += self._troubles()
+        reasons += chain.from_iterable(self.more)
         return BrokerHealth(problem is None, tuple(reasons), services)

@@ -133,7 +133,7 @@ class Master:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
         finally:
-            self.replicas.remove(replica)
+            self.replicas.remove(replica, self._clock.monotonic())
             _log.info(
                 "the slave %s is gone; it has the log up to %d",
                 replica.address,
@@ -230,7 +230,7 @@ class Master:
                     self.replicas.acknowledge(replica, min(position, replica.sent))
                 else:
                     replica.sent = self._first_position(position)
-                    replica.requested = position
+                    self.replicas.reported(replica, position)
                     _log.info(
                         "the slave %s has the log up to %d and is sent it from %d on",
                         replica.address,

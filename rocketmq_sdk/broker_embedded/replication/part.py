@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _ALONE: Final = 1
+_MISSED_SECONDS: Final = 86_400
+"""How long a slave that has left is missed; then it was probably taken away."""
 _OUT_OF_RANGE: Final = frozenset(
     {
         GetStatus.NO_MATCHED_LOGIC_QUEUE,
@@ -65,6 +67,36 @@ class _Trouble:
     def __iter__(self) -> Iterator[str]:
         if self._slave.problem is not None:
             yield self._slave.problem
+
+
+class _MasterTrouble:
+    """What is wrong with the slaves of a master."""
+
+    __slots__ = ("_core", "_replicas")
+
+    def __init__(self, core: Core, replicas: Replicas) -> None:
+        self._core = core
+        self._replicas = replicas
+
+    def __iter__(self) -> Iterator[str]:
+        replicas, end = self._replicas, self._core.store.max_physical_offset
+        now, config = self._core.clock.monotonic(), self._core.config.current
+        for replica in replicas.connected:
+            behind = end - max(0, replica.position)
+            if behind >= replicas.rules.max_gap:
+                yield f"the slave {replica.address} is {behind} bytes behind"
+        there = len(replicas.connected)
+        wanted = config.store.total_replicas - _ALONE
+        if config.broker_role is BrokerRole.SYNC_MASTER:
+            wanted = max(wanted, replicas.rules.in_sync_replicas - _ALONE)
+        if there < wanted:
+            yield f"{there} of {wanted} slaves are connected"
+        for host, gone in replicas.gone.items():
+            if now - gone.since < _MISSED_SECONDS:
+                yield (
+                    f"the slave at {host} is gone for {now - gone.since:.0f} s; it has the log up "
+                    f"to {gone.position}, {end - gone.position} bytes less than the master"
+                )
 
 
 def wants_port(config: BrokerConfig) -> bool:
@@ -125,6 +157,7 @@ class ReplicationPart(Part):
             self.sync = SlaveSync(core, timers, members, caller, lambda: self.master_address)
             return
         self.master = Master(store, Replicas.of(config.store), core.clock)
+        core.supervisor.more.append(_MasterTrouble(core, self.master.replicas))
         if config.broker_role is BrokerRole.SYNC_MASTER:
             store.replicate_to(self.master.replicas)
 

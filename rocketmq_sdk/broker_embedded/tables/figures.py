@@ -188,14 +188,25 @@ class Incoming(Traffic):
         self.bytes += size
         self.sizes.add(size // messages)
 
+    def put_records(self, positions: Sequence[int], end: int) -> None:
+        """Messages by the positions of their records, of which the last ends at `end`.
+
+        They follow each other in the log.
+        """
+        ends = [*positions[1:], end]
+        if max(map(sub, ends, positions)) <= SIZE_BOUNDS[0]:
+            number, total = len(positions), end - positions[0]
+            self.messages += number
+            self.bytes += total
+            self.sizes.counts[0] += number
+            self.sizes.total += total
+        else:
+            self.put_sizes(list(map(sub, ends, positions)), end - positions[0])
+
     def put_sizes(self, sizes: Sequence[int], total: int) -> None:
         """Messages by the sizes of their records, which are so many bytes together."""
         self.messages += len(sizes)
         self.bytes += total
-        if max(sizes) <= SIZE_BOUNDS[0]:
-            self.sizes.counts[0] += len(sizes)
-            self.sizes.total += total
-            return
         for one in sizes:
             self.sizes.add(one)
 
@@ -305,10 +316,7 @@ class Figures:
             return
         topic = lanes[0].topic
         if len(lanes) == 1 or {lane.topic for lane in lanes} == {topic}:
-            # Their records follow each other in the log.
-            positions = [*positions, run.end]
-            sizes = list(map(sub, positions[1:], positions))
-            self.into(topic, NORMAL).put_sizes(sizes, run.end - positions[0])
+            self.into(topic, NORMAL).put_records(positions, run.end)
             return
         for lane in lanes:
             if lane.units:

@@ -39,6 +39,8 @@ from rocketmq_sdk.names import TIMER_TOPIC
 from rocketmq_sdk.protocol.bodies.timers import TimerMetricsSerializeWrapper
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
     from rocketmq_sdk.broker_embedded.store.following.follower import Followed
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
@@ -54,12 +56,28 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.5
 """How long a put that failed waits to be tried again."""
+LATE_MS: Final = 10_000
+"""Milliseconds behind which timers are late, as the alert has it."""
 _PER_TURN: Final = 16
 """Messages delivered before others have their turn."""
 _EXPIRY_SECONDS: Final = 30
 _NEVER: Final = 1 << 60
 _FOREVER: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
 """What a put that is tried again would say again."""
+
+
+class _Late:
+    """That messages come late, as troubles."""
+
+    __slots__ = ("_service",)
+
+    def __init__(self, service: TimerService) -> None:
+        self._service = service
+
+    def __iter__(self) -> Iterator[str]:
+        late = self._service.timers.behind_ms
+        if late >= LATE_MS:
+            yield f"messages come {late / 1000:.0f} s late"
 
 
 class TimerService:
@@ -98,8 +116,8 @@ class TimerService:
         self._failures = 0
         self.trouble = Complaints()
         """What keeps all timers waiting."""
-        self.troubles = JoinedTroubles(self.trouble, self._reader.follower)
-        """All that cannot be read or delivered now."""
+        self.troubles = JoinedTroubles(self.trouble, self._reader.follower, _Late(self))
+        """All that cannot be read or delivered now, or is late."""
         self.enqueued = 0
         """Messages put into the wheel since the start."""
         self.dequeued = 0

@@ -33,6 +33,8 @@ A tenth of the disk further they delete the oldest ones before their time.
 DISK_FULL: Final = 0.90
 """`diskSpaceWarningLevelRatio`: above it brokers take no more messages."""
 FEW_FILES: Final = 1024
+HEALTH: Final = "embeddedBrokerHealth"
+TAKING: Final = "taking messages"
 
 
 class State(Enum):
@@ -178,8 +180,28 @@ class Doctor:
             )
             return
         self._say(what, State.OK, told.get("brokerVersionDesc", "unknown version"))
+        self._health(what, told)
         self._disk(what, told)
         self._clock(what, told)
+
+    def _health(self, what: str, told: Mapping[str, str]) -> None:
+        """What a broker of this package says of itself."""
+        health = told.get(HEALTH)
+        if health is None:
+            return
+        state, _, reasons = health.partition(": ")
+        if state != TAKING:
+            self._say(
+                f"{what}: health",
+                State.BAD,
+                health,
+                "make room on its disk or connect its slaves, as the reasons say; the log of the "
+                "broker says more",
+            )
+        elif reasons:
+            self._say(f"{what}: health", State.WARNING, reasons, "see the log of the broker")
+        else:
+            self._say(f"{what}: health", State.OK, state)
 
     def _disk(self, what: str, told: Mapping[str, str]) -> None:
         ratio = max(

@@ -339,3 +339,27 @@ async def test_a_sync_master_notes_no_delivery_that_its_slaves_do_not_have(tmp_p
             await schedule.persist()
             assert json.loads(noted.read_bytes())["offsetTable"] == {"1": 1}
         nursery.cancel_scope.cancel()
+
+
+async def test_health_tells_of_slaves_that_are_missing_or_gone() -> None:
+    settings: dict[str, Any] = {
+        "broker_role": "SYNC_MASTER",
+        "total_replicas": 2,
+        "in_sync_replicas": 2,
+        "min_in_sync_replicas": 2,
+        **SIZES,
+    }
+    async with EmbeddedBroker(listen=0, namesrv_listen=0, **settings) as master:
+        health = master.health()
+        assert not health, "sends are refused"
+        refused, missing = health.reasons
+        assert refused.startswith("1 of 2 copies of the log are in sync, and minInSyncReplicas")
+        assert missing == "0 of 1 slaves are connected"
+        async with open_slave(master):
+            await until(lambda: bool(master.health()))
+            assert master.health().reasons == ()
+        await until(lambda: not master.health())
+        assert master.health().reasons[-1].startswith("the slave at 127.0.0.1 is gone for 0 s; it")
+        async with open_slave(master):
+            await until(lambda: bool(master.health()))
+            assert master.health().reasons == ()

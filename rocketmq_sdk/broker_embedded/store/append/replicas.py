@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 MASTER_ALONE: Final = 1
 _GRAIN: Final = 0.1
+MOST_GONE: Final = 64
 
 
 class Replica:
@@ -51,12 +52,27 @@ class Replica:
         """How many bytes of the log were sent."""
 
     @property
+    def host(self) -> str:
+        """Its machine."""
+        return self.address.rpartition(":")[0]
+
+    @property
     def position(self) -> int:
         """Where its log ends, as far as it has said anything; -1 until then."""
         return max(self.requested, self.acknowledged)
 
     def __repr__(self) -> str:
         return f"<Replica {self.address} acknowledged={self.acknowledged} sent={self.sent}>"
+
+
+@attrs.frozen
+class Gone:
+    """A slave that was connected."""
+
+    position: int
+    """Where its log ended."""
+    since: float
+    """When it left; monotonic seconds."""
 
 
 @attrs.frozen
@@ -120,6 +136,10 @@ class Replicas:
         self._recent: deque[tuple[float, int]] = deque()
         self._connected: list[Replica] = []
         self._marks: dict[int, Watermark] = {}
+        self.gone: dict[str, Gone] = {}
+        """Slaves by their hosts that had reported, are not connected, and have not come
+        back.
+        """
         self.most_acknowledged = 0
         """The highest position that a slave ever reported (`push2SlaveMaxOffset`)."""
 
@@ -159,12 +179,22 @@ class Replicas:
         """Add a slave that has connected."""
         self._connected.append(replica)
 
-    def remove(self, replica: Replica) -> None:
+    def remove(self, replica: Replica, now: float) -> None:
         """Remove a slave that has disconnected.
 
         What it acknowledged stays acknowledged.
         """
         self._connected.remove(replica)
+        if replica.position < 0 or any(other.host == replica.host for other in self._connected):
+            return
+        if len(self.gone) >= MOST_GONE:
+            del self.gone[next(iter(self.gone))]
+        self.gone[replica.host] = Gone(replica.position, now)
+
+    def reported(self, replica: Replica, position: int) -> None:
+        """Note where the log of a slave ends, by its first report."""
+        replica.requested = position
+        self.gone.pop(replica.host, None)
 
     def acknowledge(self, replica: Replica, position: int) -> None:
         """Note that a slave has the log up to a position."""

@@ -15,6 +15,7 @@ interval.
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING
 
 import trio
@@ -28,7 +29,7 @@ from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.watermark import Watermark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem, StoreFile
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _NOTE_SECONDS = 10
+SLOW_SYNC_SECONDS = 5
+"""How long a sync may go on before it is worth telling."""
 WRITE_AGAIN_SECONDS = 0.2
 """How long after a failed write of the log it is tried again."""
 
@@ -76,6 +79,7 @@ class LogFlusher:
         self.idle = False
         """Whether `wake` has to be called for the next append to be noticed."""
         self.flushed = Watermark()
+        self._syncing_since = math.inf
         self.waiters = DurableWaiters(clock, config.sync_flush_timeout / 1000)
         """Callbacks for durable appends; they run after `on_flushed`."""
         self.observe_sync: Callable[[float], None] | None = None
@@ -126,6 +130,16 @@ class LogFlusher:
                     self._appended.set()
                     self.turn_ended()
             self._unwritten = trio.Event()
+
+    def troubles(self) -> Iterator[str]:
+        """That a sync does not end, for people to read."""
+        seconds = self._clock.monotonic() - self._syncing_since
+        if seconds >= SLOW_SYNC_SECONDS:
+            unsynced = self._log.position - self.flushed.value
+            yield (
+                f"a sync of the log goes on for {seconds:.0f} s; a power cut now would lose "
+                f"{unsynced} bytes of it"
+            )
 
     def turn_ended(self) -> None:
         """Tell the flusher that the appends since `MessageStore.begin` are written."""
@@ -189,6 +203,7 @@ class LogFlusher:
             timestamp = self._written_timestamp()
             if target <= self.flushed.value:
                 return
+            self._syncing_since = self._clock.monotonic()
             try:
                 await self._files.run(self._sync_of(target))
             except StoreError as error:
@@ -225,6 +240,8 @@ class LogFlusher:
             return
         if self._thread is None:
             self._thread = SyncThread(self._files, self._thread_synced)
+        if self._syncing_since == math.inf:
+            self._syncing_since = self._clock.monotonic()
         self._requested = target
         self._thread.submit(SyncRound(target, self._written_timestamp(), self._sync_of(target)))
 
@@ -251,6 +268,9 @@ class LogFlusher:
             self._appended.set()
 
     def _flushed_to(self, target: int, timestamp: int) -> None:
+        # Beside a thread the next sync, if one is asked for, begins now.
+        more = self._has_thread and target < self._requested
+        self._syncing_since = self._clock.monotonic() if more else math.inf
         self.flushed.advance(target)
         self._log.synced(target)
         self.physic_timestamp = max(self.physic_timestamp, timestamp)

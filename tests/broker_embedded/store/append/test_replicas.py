@@ -63,7 +63,7 @@ def test_a_slave_too_far_behind_or_silent_is_not_in_sync() -> None:
     assert replicas.in_sync(1000) == 2
     assert replicas.in_sync(999) == 3
     assert replicas.in_sync(1500) == 1
-    replicas.remove(slaves[0])
+    replicas.remove(slaves[0], 0.0)
     assert replicas.in_sync(999) == 2
 
 
@@ -95,7 +95,7 @@ async def test_what_a_slave_acknowledged_stays_so_when_it_is_gone(
 ) -> None:
     replicas, (slave,) = _replicas(InSyncRules(2), 10)
     assert await replicas.wait(10, 1)
-    replicas.remove(slave)
+    replicas.remove(slave, 0.0)
     assert await replicas.wait(10, 1)
     assert not await replicas.wait(11, 1)
     assert replicas.most_acknowledged == 10
