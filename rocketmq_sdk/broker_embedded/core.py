@@ -122,7 +122,7 @@ class Core:
         """What all connections hold."""
         self.supervisor = Supervisor(
             clock,
-            lambda: store.failure or store.lacks_copies,
+            lambda: store.failure,
             lambda: (*store.troubles(), *self.memory.troubles(), *_broken_files(store.files)),
         )
         """Runs the services; knows how they are."""

@@ -412,15 +412,11 @@ class TransactionProducer(Producer):
         if outcome is None:
             return
         half = transaction.half
-        broker = half.queue.broker_name
+        message, broker = transaction.message, half.queue.broker_name
         try:
             header = self._end_header(transaction, outcome)
-            with self._hooks.ending(
-                transaction.message,
-                transaction.message_id,
-                outcome,
-                self.client.broker_address(broker),
-            ) as ending:
+            address = self.client.broker_address(broker)
+            with self._hooks.ending(message, transaction.message_id, outcome, address) as ending:
                 response = await end_transaction(self.client, broker, header, seconds)
                 if response.code:
                     ending.error = broker_error(response.code, response.remark)

@@ -159,7 +159,11 @@ class ReplicationPart(Part):
         self.master = Master(store, Replicas.of(config.store), core.clock)
         core.supervisor.more.append(_MasterTrouble(core, self.master.replicas))
         if config.broker_role is BrokerRole.SYNC_MASTER:
-            store.replicate_to(self.master.replicas)
+            replicas, refusing = self.master.replicas, core.supervisor.refusing
+            store.replicate_to(replicas)
+            core.supervisor.refusing = lambda: (
+                refusing() or replicas.lack(store.max_physical_offset)
+            )
 
     def requests(self) -> Iterable[Request]:
         """How replication goes."""

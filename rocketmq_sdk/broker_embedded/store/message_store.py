@@ -289,20 +289,6 @@ class MessageStore(ReadableStore, RunsOnce):
         yield from self.unreadable
 
     @property
-    def lacks_copies(self) -> str | None:
-        """Why messages that wait for slaves are refused, for people to read."""
-        replicas = self._replicas
-        if replicas is None:
-            return None
-        copies = replicas.in_sync(self.max_physical_offset)
-        if replicas.rules.enough(copies):
-            return None
-        return (
-            f"{copies} of {replicas.rules.min_in_sync_replicas} copies of the log are in sync, and "
-            "minInSyncReplicas asks for all of them; connect a slave"
-        )
-
-    @property
     def needs_restart(self) -> bool:
         """Whether nothing more can be appended until the store is opened again."""
         return self._state.failure is not None

@@ -236,6 +236,16 @@ class Replicas:
             1 for replica in self._connected if replica.position > limit and replica.position >= 0
         )
 
+    def lack(self, position: int) -> str | None:
+        """Why messages that wait for slaves are refused at a position, in words."""
+        copies = self.in_sync(position)
+        if self.rules.enough(copies):
+            return None
+        return (
+            f"{copies} of {self.rules.min_in_sync_replicas} copies of the log are in sync, and "
+            "minInSyncReplicas asks for all of them; connect a slave"
+        )
+
     def have(self, position: int) -> bool:
         """Whether enough slaves have the log up to a position by now."""
         slaves = self.rules.needed(self.in_sync(position)) - MASTER_ALONE
