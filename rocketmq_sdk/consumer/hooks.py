@@ -14,6 +14,7 @@ from rocketmq_sdk.model.message import ReceivedMessage
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.listener import AsyncListener
     from rocketmq_sdk.model.queue import MessageQueue
 
@@ -60,21 +61,20 @@ def hooked(
     *,
     group: str,
     hooks: Sequence[ConsumeHook],
-    client_id: str = "",
-    address_of: Callable[[str], str | None] | None = None,
+    client: Client | None = None,
 ) -> AsyncListener:
     """The listener with hooks around each call.
 
-    Its errors and its cancellation pass through. `address_of` knows the addresses of
-    brokers by their names.
+    Its errors and its cancellation pass through.
     """
     before, after = [hook.before_consume for hook in hooks], [hook.after_consume for hook in hooks]
 
     async def call(argument: Any) -> object:
         messages = tuple(argument) if isinstance(argument, list) else (argument,)
-        context = ConsumeContext(group, messages, client_id)
-        if address_of is not None:
-            context.address = address_of_all(messages, address_of)
+        context = ConsumeContext(group, messages)
+        if client is not None:
+            context.client_id = client.client_id
+            context.address = address_of_all(messages, client.broker_address)
         run_hooks(before, context)
         context.success = False
         try:

@@ -82,15 +82,7 @@ class PushMember(QueueMembership):
         )
         self._observers = installed()
         if hooks := (*config.consume_hooks, *self._observers):
-            self._service.wrap_listener(
-                partial(
-                    hooked,
-                    group=group,
-                    hooks=hooks,
-                    client_id=client.client_id,
-                    address_of=client.broker_address,
-                )
-            )
+            self._service.wrap_listener(partial(hooked, group=group, hooks=hooks, client=client))
         if self._trace is not None:
             self._service.wrap_listener(self._trace.around)
         self._local = (
