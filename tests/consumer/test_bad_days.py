@@ -121,6 +121,12 @@ def _records(body: bytes) -> list[bytes]:
     return records
 
 
+def _moved(record: bytes, by: int) -> bytes:
+    """A record with another queue offset."""
+    offset = int.from_bytes(record[20:28], "big") + by
+    return record[:20] + offset.to_bytes(8, "big") + record[28:]
+
+
 FAR = str(2**63 - 1)
 BAD_PULLS: list[Callable[[bytes, dict[str, str]], bytes]] = [
     lambda body, _fields: b"",
@@ -132,6 +138,7 @@ BAD_PULLS: list[Callable[[bytes, dict[str, str]], bytes]] = [
     lambda body, fields: fields.update(nextBeginOffset=FAR, maxOffset=FAR) or body,
     lambda body, fields: fields.update(nextBeginOffset="41") or body,
     lambda body, fields: fields.update(maxOffset="1") or body,
+    lambda body, _fields: b"".join(_moved(record, 10_000) for record in _records(body)),
 ]
 """Answers to pulls that have lost their messages, repeat or shuffle them, lead back, or
 behind the end.

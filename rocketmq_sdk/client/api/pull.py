@@ -120,21 +120,20 @@ def pull_result(
     Each message gets the properties MIN_OFFSET and MAX_OFFSET of its queue.
     """
     status, found = _outcome(response, address, header)
-    _check_end(found.next_begin_offset, found, address, header)
     messages: list[ReceivedMessage] = []
+    end = found.max_offset
     if status is PullStatus.FOUND:
         messages = _decoded(response.body, broker_name)
         if found.offset_delta:
             for message in messages:
                 message.offset += found.offset_delta
-        furthest = max([message.offset for message in messages])
-        _check_end(furthest + 1, found, address, header)
+        end = max(end, 1 + max([message.offset for message in messages]))
         if tags:
             messages = [message for message in messages if message.tags in tags]
         _add_bounds(messages, found)
     return PullResult(
         status,
-        found.next_begin_offset,
+        _next_offset(end, found, address, header),
         found.min_offset,
         found.max_offset,
         messages,
@@ -174,21 +173,32 @@ def _outcome(
     return status, PullMessageResponseHeader.from_ext(response.ext_fields)
 
 
-def _check_end(
-    offset: int, found: PullMessageResponseHeader, address: str, header: PullMessageRequestHeader
-) -> None:
-    """Refuse an answer that leads behind the end of the queue.
+LOOKED_AT: Final = 800
+"""Messages of a queue that a pull looks at (`maxFilterMessageSize`, 16,000 bytes of the
+consume queue), or as many as it asks for if these are more.
+"""
 
-    Believed, it would let a group pass messages that it has never seen: what is led to
-    is committed. Apache's clients believe it.
+
+def _next_offset(
+    end: int, found: PullMessageResponseHeader, address: str, header: PullMessageRequestHeader
+) -> int:
+    """Where to go on; `end` is behind all messages that the answer tells of, or has.
+
+    Refused is an answer that leads behind that, or has messages far behind the end of
+    their queue: a group would pass messages that it has never seen, for what is led to
+    is committed. Apache's clients believe it. A broker of 4.9 reads the end before it
+    looks at the queue (`DefaultMessageStore.getMessage`), so that what came meanwhile
+    is behind it, but not more than what one pull looks at.
     """
-    end = found.max_offset
-    if end > LARGEST_OFFSET:
-        problem = f"has its end at {end}, and no queue goes further than {LARGEST_OFFSET}"
-    elif offset > end and offset > header.queue_offset:
-        problem = f"goes on at {offset}, behind its end at {end}"
+    offset, told = found.next_begin_offset, found.max_offset
+    if told > LARGEST_OFFSET:
+        problem = f"has its end at {told}, and no queue goes further than {LARGEST_OFFSET}"
+    elif end > told + max(LOOKED_AT, header.max_msg_nums):
+        problem = f"has a message at {end - 1}, far behind its end at {told}"
+    elif offset > max(end, header.queue_offset):
+        problem = f"goes on at {offset}, behind its end at {told}"
     else:
-        return
+        return offset
     raise FieldError(f"queue {header.queue_id} of {header.topic}, {address} says, {problem}")
 
 
