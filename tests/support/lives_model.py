@@ -5,9 +5,8 @@ The rules: each message ends once, in time, and as it was told; a transaction's 
 appears if its local work was done, and never otherwise; nothing that is stored is lost
 for any group; no committed offset passes a message that nobody has finished, and none
 goes back, but where the last one to take the queue began, who undoes what the one
-before it committed meanwhile, or where an owner could not know of another; a former
-owner takes nothing back; what is acknowledged does not come again; in the end nothing
-is in flight.
+before it committed meanwhile; a former owner takes nothing back; what is acknowledged
+does not come again; in the end nothing is in flight.
 """
 
 from __future__ import annotations
@@ -280,8 +279,8 @@ class World:
         self._blocked = 0.0
         self.slept = 0.0
         """For how long the machine was suspended."""
-        self._began: dict[tuple[int, Place], tuple[str, int, float]] = {}
-        """Who has taken a queue last, by its host, at what offset, and when."""
+        self._began: dict[tuple[int, Place], tuple[str, int]] = {}
+        """Who has taken a queue last, by its host, and at what offset."""
         self._writer: dict[tuple[int, Place], str] = {}
         self._watched: dict[tuple[int, Place], int] = {}
         self._troubled: set[int] = set()
@@ -311,7 +310,7 @@ class World:
 
     def _read(self, broker: int, place: Place, host: str, offset: int) -> None:
         if not self._hands_over(broker, place, host):
-            self._began[broker, place] = host, max(offset, 0), trio.current_time()
+            self._began[broker, place] = host, max(offset, 0)
 
     def _hands_over(self, broker: int, place: Place, host: str) -> bool:
         """Whether who asks for an offset gives the queue up: it looks whether the next
@@ -329,26 +328,14 @@ class World:
         self._check_passed(broker, place, now)
         where = f"{place} of broker {broker}"
         if now < before and not self._may_go_back(place[0]):
-            owner, began, taken = self._began.get((broker, place), (host, 0, 0.0))
+            owner, began = self._began.get((broker, place), (host, 0))
             undone = now >= began and host == owner and self._writer.get((broker, place)) != host
             self.seen.check(
-                undone or self._cannot_know(host, taken),
+                undone,
                 f"{where} went back from {before} to {now} by {host}; {owner} has taken it at "
                 f"{began}",
             )
         self._writer[broker, place] = host
-
-    def _cannot_know(self, host: str, taken: float) -> bool:
-        """Whether a member has not asked for the members since another took its queue.
-
-        A restarted broker knows only those who have come back to it, and any broker may
-        be asked, as by Apache's clients: a queue has two owners for a while then.
-        """
-        return any(
-            member.consumer._member._rebalancer.last_round < taken
-            for member in self._all
-            if member.host == host and member.kind != "simple" and member.consumer is not None
-        )
 
     def _may_go_back(self, group: str) -> bool:
         """Whether members may still follow a reset of the group's offsets."""

@@ -154,7 +154,8 @@ class PushConsumer(Entered):
 
         Of all queues of the subscribed topics, the retry topic among them, whoever owns
         them; the masters are asked. Raises the error of a broker that cannot be asked,
-        and `ClosedError`.
+        `ClosedError`, and `ConfigurationError` for members that broadcast: brokers do
+        not know how far each is.
         """
         return await self._call(self._inner.group_lag)
 

@@ -21,7 +21,7 @@ from rocketmq_sdk.consumer.constructor_arguments import (
 from rocketmq_sdk.consumer.health import ConsumerHealth
 from rocketmq_sdk.consumer.push.member import PushMember
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics
-from rocketmq_sdk.errors import ClosedError, WrongTypeError
+from rocketmq_sdk.errors import ClosedError, ConfigurationError, WrongTypeError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.enums import MessageModel
 
@@ -193,9 +193,16 @@ class PushConsumer(RunsOnce):
 
         Of all queues of the subscribed topics, the retry topic among them, whoever owns
         them; the masters are asked. Raises the error of a broker that cannot be asked,
-        and `ClosedError`.
+        `ClosedError`, and `ConfigurationError` for members that broadcast: brokers do
+        not know how far each is.
         """
-        return await self._running_member().group_lag()
+        member = self._running_member()
+        if self.config.message_model is MessageModel.BROADCASTING:
+            raise ConfigurationError(
+                "members that broadcast keep their offsets themselves, so the group has no lag; "
+                "statistics() has that of this member"
+            )
+        return await member.group_lag()
 
     @checked
     def set_concurrency(self, concurrency: int) -> None:

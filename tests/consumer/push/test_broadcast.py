@@ -84,6 +84,8 @@ async def test_every_member_gets_every_message_and_goes_on_where_it_was(
             broadcasting(broker, tmp_path, second, name="two"),
         ):
             assert len(one.statistics().queues) == 4
+            with pytest.raises(ConfigurationError, match="the group has no lag"):
+                await one.group_lag()
             await sender.send("orders", *map(str, range(40)))
             await until(lambda: len(first.messages) == len(second.messages) == 40)
         await sender.send("orders", "meanwhile")
