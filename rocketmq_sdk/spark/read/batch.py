@@ -74,7 +74,7 @@ class TaskReader:
     def read(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:
         """The rows of ranges; leaving the iterator early ends its pulls."""
         decoder = self.decoder()
-        with bridge.Feed[Sequence[Piece]](pull_ranges, self.plan, ranges, ahead=1) as feed:
+        with bridge.Feed[Sequence[Piece]](pull_ranges, self.plan, ranges, ahead=2) as feed:
             for bundle in feed:
                 missing = 0
                 for piece in joined(bundle):

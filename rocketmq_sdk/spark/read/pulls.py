@@ -11,7 +11,7 @@ counting messages: filters and holes leave some out. No pull waits at the broker
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -70,7 +70,7 @@ BUNDLE_BYTES: Final = 256 << 10
 
 Smaller ones go together, as each hand-over and each record batch has its price.
 """
-TOGETHER: Final = 16
+TOGETHER: Final = 64
 """The most pulls of a piece that leave together."""
 TOGETHER_BYTES: Final = 1 << 20
 """Bytes that pulls which leave together may bring, by what the last ones brought."""
@@ -137,7 +137,7 @@ async def pull_ranges(
     """
     async with bridge.client(plan.connection) as client, side_by_side() as nursery:
         waiting: deque[tuple[int, trio.MemoryReceiveChannel[Piece]]] = deque()
-        budget = Budget(BUDGET)
+        budget, learned = Budget(BUDGET), defaultdict[QueueKey, _Learned](_Learned)
         bundle = _Bundle(put, budget)
         in_flight = 0
         for number, (queue, begin, end) in enumerate(_pieces(ranges)):
@@ -149,7 +149,8 @@ async def pull_ranges(
                 await bundle.take(pieces)
             send, receive = trio.open_memory_channel[Piece](2)
             share = Share(budget, number)
-            nursery.start_soon(_Puller(client, plan, queue, share).pull, begin, end, send)
+            puller = _Puller(client, plan, queue, share, learned[queue])
+            nursery.start_soon(puller.pull, begin, end, send)
             waiting.append((end - begin, receive))
             in_flight += end - begin
         for _, pieces in waiting:
@@ -241,18 +242,32 @@ def _pieces(ranges: Sequence[Range]) -> Iterator[tuple[QueueKey, int, int]]:
             left.append((queue, stop, end))
 
 
+@attrs.define
+class _Learned:
+    """What the pieces of a queue know from those before them."""
+
+    template: Together | None = None
+    stride: int = 0
+    """Messages of an answer, where all are asked for and there are more.
+
+    0 when that is not known, or was not so for some.
+    """
+
+
 class _Puller:
     """Pulls one piece of one queue."""
 
-    def __init__(self, client: Client, plan: PullPlan, queue: QueueKey, share: Share) -> None:
+    def __init__(
+        self, client: Client, plan: PullPlan, queue: QueueKey, share: Share, learned: _Learned
+    ) -> None:
         self._client = client
         self._plan = plan
         self._queue = queue
         self._share = share
         self._topic = client.namespace.wrap(queue.topic)
         self._group = read_group(client, plan.group)
-        self._template: Together | None = None
-        self._stride = 0  # messages of an answer, where all are asked for
+        self._learned = learned
+        self._stride = 0
 
     async def pull(self, begin: int, end: int, send: trio.MemorySendChannel[Piece]) -> None:
         """Hand on [begin, end) in as few pieces as its bytes allow."""
@@ -264,6 +279,7 @@ class _Puller:
             counted = count if self._plan.unfiltered else None
             return Piece(self._queue, begin, end, b"".join(parts), delta, counted, (first, offset))
 
+        self._stride = self._learned.stride
         async with send:
             while offset < end:
                 for found, further in await self._pulled(offset, end):
@@ -292,7 +308,10 @@ class _Puller:
             return await self._several(range(offset, offset + number * stride, stride), end)
         alone = await self._alone(offset, end, end)
         found, further = alone
-        self._stride = further - offset if found.records and self._plan.unfiltered else 0
+        if not found.records or not self._plan.unfiltered:
+            self._stride = 0
+        elif further < end:  # else it would have brought more
+            self._stride = self._learned.stride = further - offset
         return [alone]
 
     async def _alone(self, offset: int, stop: int, end: int) -> tuple[PulledRecords, int]:
@@ -313,7 +332,7 @@ class _Puller:
         brought = [answer for answer in answers if answer is not None]
         self._share.take(sum(len(each.records) for each in brought), max(1, len(brought)))
         if len(brought) < len(answers):
-            self._stride = 0
+            self._stride = self._learned.stride = 0
         result: list[tuple[PulledRecords, int]] = []
         offset = starts[0]
         for start, answer in zip(starts, answers, strict=True):
@@ -326,7 +345,8 @@ class _Puller:
                 self._share.drop(len(answer.records))
                 continue
             offset = answer.next_begin_offset
-            self._stride = min(self._stride, offset - start) if offset < end else self._stride
+            if offset < end and offset - start < self._stride:
+                self._stride, self._learned.stride = offset - start, 0
             result.append((answer, offset))
         return result or [await self._alone(offset, end, end)]
 
@@ -337,12 +357,12 @@ class _Puller:
         if address is None:
             return nothing
         header = self._header(starts[0], end)
-        if self._template is None:
+        if self._learned.template is None:
             fields = ("queueOffset", "maxMsgNums")
-            self._template = Together(self._client, pull_request(header), fields)
+            self._learned.template = Together(self._client, pull_request(header), fields)
         asked = [min(starts.step, end - start) for start in starts]
         values = [(str(start), str(most)) for start, most in zip(starts, asked, strict=True)]
-        answers = await self._template.ask(address, values, _PULL_TIMEOUT)
+        answers = await self._learned.template.ask(address, values, _PULL_TIMEOUT)
         for number, answer in enumerate(answers):
             if answer is not None and answer.code == ResponseCode.SUCCESS:
                 found = pulled_records(answer, address, header)

@@ -196,6 +196,27 @@ async def test_a_filter_ends_a_range_by_its_offsets(
         assert await pulled(attrs.evolve(PLAN, expression="nothing"), [Range(first, 0, 100)]) == []
 
 
+async def test_what_an_answer_brings_is_known_to_the_next_pieces(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But not what the end of a piece has cut off."""
+    monkeypatch.setattr("rocketmq_sdk.spark.read.pulls.PIECE", 100)
+    monkeypatch.setattr("rocketmq_sdk.spark.read.pulls.MOST_IN_FLIGHT", 1)
+    together: list[int] = []
+    ask = Together.ask
+
+    async def seen(self: Together, address: str, values: Any, timeout: float) -> Any:
+        together.append(len(values))
+        return await ask(self, address, values, timeout)
+
+    monkeypatch.setattr(Together, "ask", seen)
+    async with queues(300, monkeypatch) as ((first, _), watched):
+        pieces = await pulled(PLAN, [Range(first, 0, 300)])
+        assert offsets(pieces, first) == list(range(300))
+        assert together == [3, 4, 4]  # the first pull of all was alone
+        assert [int(pull["maxMsgNums"]) for pull in watched.pulls] == [32, 32, 32, 4] * 3
+
+
 async def test_large_ranges_take_turns(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
