@@ -39,6 +39,7 @@ _UNITS_AT_ONCE: Final = 4096
 _SWEEP_SECONDS: Final = 1.0
 _WORTH_A_SWEEP: Final = 1 / 4
 _WORTH_IT_WHEN_FULL: Final = 1 / 16
+_PART_OF_INDEX: Final = 4
 _REST_SECONDS: Final = 0.1
 """How long nothing is looked for after nothing was found."""
 
@@ -109,6 +110,15 @@ class MemoryRetention:
             self._drop_unconsumed()
         if self._files.used_bytes > self._goal:
             self._not_before = self._clock.monotonic() + _REST_SECONDS
+
+    def index_grew(self) -> None:
+        """The index has one more file: it keeps to its part of the limit.
+
+        A message may have thousands of keys, each of which takes more there than in the
+        message. The oldest are not found by their keys any more.
+        """
+        _remove_all(self._index.take_above(self._files.limit_bytes // _PART_OF_INDEX))
+        self.relieve()
 
     def take_aged(self) -> None:
         """Remove the oldest log file for its age, with all that is in front of it."""

@@ -98,6 +98,8 @@ class MessageStore(ReadableStore, RunsOnce):
         )
         """Deletes what is older than the settings say, and can be told to do so now."""
         self._memory = self.retention.memory = retention_in(files, log, table, index, config, clock)
+        if self._memory is not None:
+            index.on_roll = self._memory.index_grew
         self.needs: Needs | None = None if self._memory is None else self._memory.needs
         """What retention in memory has to keep; None on a disk."""
         flushers = (self._flusher, self._queue_flusher)
@@ -580,19 +582,19 @@ class MessageStore(ReadableStore, RunsOnce):
     async def delete_topic(self, topic: str) -> None:
         """Drop the queues of a topic, durably. Raises `StoreError`.
 
-        Its records stay in the log, but cannot be reached any more. Nothing is put into
-        it until this returns (SERVICE_NOT_AVAILABLE). Cancelling does not interrupt it.
+        Its records stay in the log, out of reach. Nothing is put into it until this
+        returns (SERVICE_NOT_AVAILABLE). Cancelling does not interrupt it.
         """
         deleting = self._state.deleting
         if topic not in self._table.queues and topic not in deleting:
             return
-        deleting.add(topic)
+        deleting[topic] += 1
         try:
             with trio.CancelScope(shield=True):
                 async with self._checkpoint.turn:
-                    deleting.add(topic)  # another deletion of it may have ended
-                    await delete_queues(
-                        topic, self.files, self._log, self._table, self._checkpoint, self._deleted
-                    )
+                    files, log, table = self.files, self._log, self._table
+                    await delete_queues(topic, files, log, table, self._checkpoint, self._deleted)
         finally:
-            deleting.discard(topic)
+            deleting[topic] -= 1
+            if not deleting[topic]:
+                del deleting[topic]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.errors import StoreFullError
@@ -39,8 +40,11 @@ class StoreState:
     )
 
     def __init__(self) -> None:
-        self.deleting: set[str] = set()
-        """Topics that are being deleted; nothing is put into them meanwhile."""
+        self.deleting = Counter[str]()
+        """How many deletions of a topic are under way or wait for their turn.
+
+        Nothing is put into it meanwhile.
+        """
         self.stored_timestamp = 0
         self.dispatched_timestamp = 0
         self.failure: StoreError | None = None

@@ -175,6 +175,8 @@ class QueueFlusher:
             self._state.index_problem = error
             self._index.cope(self._dispatched.value)
             return
+        if self._index.is_too_slow:
+            self._index.cope(self._dispatched.value)
         if self._state.index_problem is not None:
             if self._index.lacks_from is None:
                 _log.warning("the index can be written again")

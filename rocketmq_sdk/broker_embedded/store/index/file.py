@@ -25,6 +25,7 @@ from rocketmq_sdk.errors import StoreCorruptError, StoreError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem, StoreFile
 
 HEADER: Final = Struct(">qqqqii")
@@ -40,6 +41,18 @@ _BLOCK_ENTRIES: Final = 200
 _STEPS_PER_PAUSE: Final = 2000
 _SWAPPED: Final = sys.byteorder == "little"
 _pack = ENTRY.pack
+_MEMORY_SHARE: Final = 4096
+_MEMORY_ENTRIES_SHARE: Final = 320
+
+
+def sizes_in(files: FileSystem, config: StoreConfig) -> tuple[int, int]:
+    """Slots and entries of a file; in memory no more than the limit allows."""
+    if files.blocking:
+        return config.max_hash_slot_num, config.max_index_num
+    limit = config.memory_limit
+    return min(config.max_hash_slot_num, max(1000, limit // _MEMORY_SHARE)), min(
+        config.max_index_num, max(1000, limit // _MEMORY_ENTRIES_SHARE)
+    )
 
 
 def file_size(slot_count: int, capacity: int) -> int:

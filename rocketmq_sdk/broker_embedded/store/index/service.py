@@ -24,8 +24,21 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.broker_embedded.store.index.file import IndexFile, require_size
+from rocketmq_sdk.broker_embedded.store.index.file import (
+    IndexFile,
+    file_size,
+    require_size,
+    sizes_in,
+)
 from rocketmq_sdk.broker_embedded.store.index.keys import KeyHasher, key_hash
+from rocketmq_sdk.broker_embedded.store.index.noted import (
+    MOST_NOTED_CHARACTERS,
+    Noted,
+    NotedBatch,
+    batches_of,
+    characters_in,
+    work_of,
+)
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.flags import SysFlag
 
@@ -43,7 +56,9 @@ DIRECTORY: Final = "index"
 _NAME_DIGITS: Final = 17
 AFTER_ALL: Final = ":"
 """What comes after the name of every file."""
-_MESSAGES_PER_SLICE: Final = 100
+_WORK_PER_SLICE: Final = 100
+_LOOK_EVERY: Final = 64
+"""Slices between two looks at how much waits."""
 _WRITE_AT_BYTES: Final = 1024 * 1024
 _LOOKUP_WAIT: Final = 3.0
 """Seconds that a lookup waits while the index is being built; clients wait longer."""
@@ -51,31 +66,15 @@ _MOST_NOTED: Final = 20_000
 _MOST_UNWRITTEN_BYTES: Final = 8 * 1024 * 1024
 _MOST_UNWRITTEN_FILES: Final = 3
 """How much may wait in memory for an index that cannot be written."""
-_MEMORY_SHARE: Final = 4096
-_MEMORY_ENTRIES_SHARE: Final = 320
-
-
-class _NotedBatch:
-    """Messages of one topic and one store time that were noted together.
-
-    The first `made` of them are in the index.
-    """
-
-    __slots__ = ("made", "positions", "properties", "store_timestamp", "topic")
-
-    def __init__(
-        self, topic: str, properties: list[bytes], positions: list[int], store_timestamp: int
-    ) -> None:
-        self.topic = topic
-        self.properties = properties
-        self.positions = positions
-        self.store_timestamp = store_timestamp
-        self.made = 0
 
 
 def is_indexed(sys_flag: int) -> bool:
     """Whether a record gets entries; rollback marks of transactions do not."""
     return sys_flag & SysFlag.TRANSACTION_ROLLBACK != SysFlag.TRANSACTION_ROLLBACK
+
+
+def _nothing() -> None:
+    pass
 
 
 class IndexService:
@@ -92,9 +91,9 @@ class IndexService:
         self._store_files = files
         self._clock = clock
         self._checkpoint = checkpoint
-        self._slot_count, self._capacity = _sizes(files, config)
+        self._slot_count, self._capacity = sizes_in(files, config)
         self._hasher = KeyHasher()
-        self._pending: deque[tuple[str, str, int, int] | _NotedBatch] = deque()
+        self._pending: deque[Noted] = deque()
         self._unsynced: list[IndexFile] = []
         self._directory_changed = self._removed = False
         self._building = trio.Lock()
@@ -116,6 +115,8 @@ class IndexService:
         self._end = 0
         self._whole = trio.Event()
         self._behind = trio.Event()
+        self.on_roll: Callable[[], None] = _nothing
+        """Called when one more file was begun."""
         self.note: Callable[[tuple[str, str, int, int]], None] = self._pending.append
         """Give a message to the index: topic, properties, position, store time.
 
@@ -197,9 +198,14 @@ class IndexService:
         async with self._building:
             if self._sync_failure is not None:
                 raise self._sync_failure
+            work = 0
             for head in heads:
                 self._add(head)
                 self.lacks_from = head.position + head.size
+                work += work_of(1, len(head.properties))
+                if work >= _WORK_PER_SLICE:
+                    work = 0
+                    await trio.lowlevel.checkpoint()
 
     def _add(self, head: RecordHead) -> None:
         if head.position >= self.next_position:
@@ -244,7 +250,9 @@ class IndexService:
         what comes: the log has it. `end` is the position up to which messages were
         noted. Whoever waits in `wait_behind` builds what is then missing.
         """
-        if not self.noting or not (self.overdue or self._sync_failure is not None):
+        if not self.noting or not (
+            self.overdue or self.is_too_slow or self._sync_failure is not None
+        ):
             return
         self.next_position = self.lacks_from = self._first_noted(end)
         self._pending.clear()
@@ -288,7 +296,7 @@ class IndexService:
         if not self._pending:
             return end
         first = self._pending[0]
-        return first.positions[first.made] if isinstance(first, _NotedBatch) else first[2]
+        return first.positions[first.made] if isinstance(first, NotedBatch) else first[2]
 
     @property
     def overdue(self) -> bool:
@@ -299,6 +307,11 @@ class IndexService:
             or len(unwritten) > _MOST_UNWRITTEN_FILES
             or sum(file.unwritten_bytes for file in unwritten) > _MOST_UNWRITTEN_BYTES
         )
+
+    @property
+    def is_too_slow(self) -> bool:
+        """Whether messages come with more to index than the loop has time for."""
+        return characters_in(self._pending) > MOST_NOTED_CHARACTERS
 
     async def wait_behind(self) -> None:
         """Wait until something is missing that was not before."""
@@ -341,11 +354,23 @@ class IndexService:
 
         The last file always stays. The caller removes the files.
         """
-        taken: list[IndexFile] = []
-        while len(self.files) > 1 and self.files[0].end_offset < min_position:
-            taken.append(self.files.pop(0))
-            if taken[-1] in self._unsynced:
-                self._unsynced.remove(taken[-1])
+        count = 0
+        while count < len(self.files) - 1 and self.files[count].end_offset < min_position:
+            count += 1
+        return self._take(count)
+
+    def take_above(self, most: int) -> list[IndexFile]:
+        """Take out the oldest files where all take more than so many bytes.
+
+        As `take_before` otherwise.
+        """
+        left = max(1, most // file_size(self._slot_count, self._capacity))
+        return self._take(len(self.files) - left)
+
+    def _take(self, count: int) -> list[IndexFile]:
+        taken = self.files[: max(0, count)]
+        del self.files[: len(taken)]
+        self._unsynced = [file for file in self._unsynced if file not in taken]
         return taken
 
     def _remove(self, file: IndexFile) -> None:
@@ -407,46 +432,44 @@ class IndexService:
         self.files.append(file)
         self._unsynced.append(file)
         self._directory_changed = True
+        if before is not None:
+            self.on_roll()
         return file
 
     def note_batch(
         self, topic: str, properties: list[bytes], positions: list[int], store_timestamp: int
     ) -> None:
         """`note` for the messages of a batch, with the bytes of their properties."""
-        for first in range(0, len(positions), _MESSAGES_PER_SLICE):
-            end = first + _MESSAGES_PER_SLICE
-            self._pending.append(
-                _NotedBatch(topic, properties[first:end], positions[first:end], store_timestamp)
-            )
+        self._pending.extend(batches_of(topic, properties, positions, store_timestamp))
 
     @property
     def pending(self) -> int:
         """Messages noted and not indexed yet."""
         return sum(
             [
-                len(noted.positions) - noted.made if isinstance(noted, _NotedBatch) else 1
+                len(noted.positions) - noted.made if isinstance(noted, NotedBatch) else 1
                 for noted in self._pending
             ]
         )
 
-    def drain(self, limit: int | None = None) -> None:
-        """Index noted messages until at least so many are done.
+    def drain(self, most: int | None = None) -> None:
+        """Index noted messages until that was so much work at least.
 
         Raises `StoreError`; the messages then stay noted.
         """
         pending = self._pending
         done = 0
-        while pending and (limit is None or done < limit):
+        while pending and (most is None or done < most):
             noted = pending[0]
-            if isinstance(noted, _NotedBatch):
+            if isinstance(noted, NotedBatch):
                 self._index_batch(noted)
-                done += len(noted.positions)
+                done += noted.work
             else:
                 self._index(*noted)
-                done += 1
+                done += work_of(1, len(noted[1]))
             pending.popleft()
 
-    def _index_batch(self, batch: _NotedBatch) -> None:
+    def _index_batch(self, batch: NotedBatch) -> None:
         """Make the entries of messages noted together.
 
         Raises `StoreError`; a later call continues where this one stopped.
@@ -470,12 +493,17 @@ class IndexService:
     async def drain_in_slices(self) -> None:
         """Index all noted messages; lets other tasks run in between.
 
-        Raises `StoreError`.
+        Ends early when more comes than can be indexed; `cope` is for that. Raises
+        `StoreError`.
         """
+        slices = 0
         async with self._building:
             while self._pending:
-                self.drain(_MESSAGES_PER_SLICE)
+                self.drain(_WORK_PER_SLICE)
                 await trio.lowlevel.checkpoint()
+                slices += 1
+                if slices % _LOOK_EVERY == 0 and self.is_too_slow:
+                    return
 
     # --- writing
 
@@ -568,13 +596,3 @@ class IndexService:
     def last_update(self) -> tuple[int, int]:
         """Store time and position of the last message in the index."""
         return (self.files[-1].end_timestamp, self.files[-1].end_offset) if self.files else (0, 0)
-
-
-def _sizes(files: FileSystem, config: StoreConfig) -> tuple[int, int]:
-    """Slots and entries of a file; in memory no more than the limit allows."""
-    if files.blocking:
-        return config.max_hash_slot_num, config.max_index_num
-    limit = config.memory_limit
-    return min(config.max_hash_slot_num, max(1000, limit // _MEMORY_SHARE)), min(
-        config.max_index_num, max(1000, limit // _MEMORY_ENTRIES_SHARE)
-    )

@@ -248,6 +248,12 @@ class ConsumeQueueTable:
         for queue in self:
             queue.correct_min_offset(min_physical)
 
+    def pass_empty(self) -> None:
+        """Let no queue begin with units that a power cut left empty."""
+        for queue in self:
+            if isinstance(queue, ConsumeQueue):
+                queue.pass_empty()
+
     def close(self) -> None:
         """Close all descriptors."""
         for queue in self:

@@ -422,6 +422,14 @@ class UnitChain:
         """Raise the lowest offset to the first unit whose record is in the log."""
         self.first = self._first_at_or_above(min_physical)
 
+    def pass_empty(self) -> None:
+        """Begin behind units that a power cut left empty, although others follow.
+
+        Retention had removed their records before the units were durable.
+        """
+        while self.first < self.end and self._read_unit(self.first)[1] <= 0:
+            self.first += 1
+
     @property
     def directory(self) -> str:
         """The directory of the files."""

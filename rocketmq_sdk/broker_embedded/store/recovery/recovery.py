@@ -136,6 +136,8 @@ class Recovery:
         self._write_queues()
         if self.records or not clean:
             self._table.correct_min_offsets(log.min_position)
+        if not clean:
+            self._table.pass_empty()
         for queue in self._table:
             queue.next_offset = queue.max_offset
         if not clean and start == log.min_position > 0 and not self._vouches_for(0):

@@ -44,6 +44,31 @@ async def all_removed(files: FileSystem) -> None:
             await trio.sleep(0.01)
 
 
+async def test_nothing_is_put_into_a_topic_until_its_last_deletion_ended(
+    autojump_clock: object,
+) -> None:
+    files = FaultyFileSystem(blocking=True)
+    ended: list[int] = []
+    async with open_store(files, CONFIG) as store:
+
+        async def delete() -> None:
+            await store.delete_topic("Gone")
+            ended.append(1)
+
+        fill(store, "Gone")
+        await store.flush()
+        files.faults.slow(Operation.SYNC, "*", delay=0.1)
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(delete)
+            await trio.sleep(0.01)
+            while len(ended) < 3:
+                assert not store.put(message("Gone", 0, b"too early")).ok
+                await trio.sleep(0.01)
+        assert store.put(message("Gone", 0, b"new")).ok
+        assert bodies(store, "Gone") == [b"new"]
+
+
 async def test_the_loop_removes_no_file(autojump_clock: object) -> None:
     files = FaultyFileSystem(blocking=True)
     async with open_store(files, CONFIG) as store:
