@@ -125,7 +125,7 @@ ROOMS = {
         ["pull", "send", "ports"],
         ["pop", "admin"],
         ["composition", "files_of_settings"],
-        ["metrics"],
+        ["metrics", "request_tables"],
         ["broker"],
     ],
     "broker_embedded.store": [

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, Unpack
 import trio
 
 from rocketmq_sdk.broker_embedded.access.part import first_keys, inner_keys
-from rocketmq_sdk.broker_embedded.admin.refused import REFUSED_REMARKS
 from rocketmq_sdk.broker_embedded.composition import Parts, resolve_settings
 from rocketmq_sdk.broker_embedded.core import Core
 from rocketmq_sdk.broker_embedded.fast_failure import FastFailure
@@ -22,7 +21,7 @@ from rocketmq_sdk.broker_embedded.part import Service
 from rocketmq_sdk.broker_embedded.ports import Ports, metrics_address
 from rocketmq_sdk.broker_embedded.registration.calls import BrokerIdentity
 from rocketmq_sdk.broker_embedded.replication.part import wants_port
-from rocketmq_sdk.broker_embedded.request import handlers_of, together_of
+from rocketmq_sdk.broker_embedded.request_tables import RequestTables
 from rocketmq_sdk.broker_embedded.secured_ports import SecuredPorts
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
@@ -167,8 +166,6 @@ class EmbeddedBroker(RunsOnce):
         """Store, tables and settings, while the broker is open."""
         self.parts: Parts
         """Its subjects by name, while the broker is open."""
-        self.requests: tuple[Request, ...]
-        """A row for each request that it serves, while the broker is open."""
         self.namesrv: NameServer
         """The name server, while the broker is open."""
         self.server: RemotingServer
@@ -222,9 +219,14 @@ class EmbeddedBroker(RunsOnce):
         return self.core.store
 
     @property
+    def requests(self) -> tuple[Request, ...]:
+        """A row for each request that it serves, while the broker is open."""
+        return self._served.rows
+
+    @property
     def handler(self) -> Dispatcher:
         """The broker's table of handlers, while it is open."""
-        return self._dispatcher
+        return self._served.dispatcher
 
     # The source of channels
 
@@ -414,7 +416,7 @@ class EmbeddedBroker(RunsOnce):
             *self.core.saved_tables(),
             *(table for part in self.parts for table in part.saved_tables()),
         ]
-        self.requests = tuple(row for part in self.parts for row in part.requests())
+        self._served = RequestTables(self.core, self.parts)
         self._make_servers()
         if self._secured.server is not None and self.parts.replication.master is not None:
             self.parts.replication.master.accept = self._secured.accept
@@ -429,63 +431,56 @@ class EmbeddedBroker(RunsOnce):
                 self.core.supervisor.save_failed("consumer offsets", error)
 
     def _make_servers(self) -> None:
-        store, rows, slave = self.core.store, self.requests, self.config.is_slave
-        handlers = handlers_of(
-            rows, slave=slave, answers=self.core.unwritten, memory=self.core.memory
-        )
+        store, served, namesrv = self.core.store, self._served, self.namesrv
         self.core.unwritten.after.append(self.parts.registration.service.waiting)
-        together = together_of(rows, handlers, slave=slave)
-        self._dispatcher = Dispatcher(handlers, REFUSED_REMARKS, together)
-        of_vip = Dispatcher(
-            {int(row.code): handlers[row.code] for row in rows if row.vip},
-            REFUSED_REMARKS,
-            together,
-        )
         # In memory there is no write to join.
         turn: Turn = self.core.put_times.around(store if store.files.write_through else None)
-        guarded, of_namesrv = self.parts.access.guarded, self.namesrv.handler
-        handler = guarded(self._front(self._dispatcher), self._dispatcher, rows)
-        vip_handler = guarded(self._front(of_vip), of_vip, rows)
-        fast_failure, on_open, places = FastFailure(self._live, rows), None, Places()
-        if self._exporter is not None:
-            times = self._exporter.measure(self.core, turn, rows)
-            turn, on_open = times, times.opened
-            handler, vip_handler = times.in_front_of(handler), times.in_front_of(vip_handler)
+        guarded, exporter = self.parts.access.guarded, self._exporter
+        times = None if exporter is None else exporter.measure(self.core, turn, served.rows)
+        on_open = None if times is None else times.opened
+
+        def handler(dispatcher: Dispatcher, rows: tuple[Request, ...]) -> Handler:
+            inner = guarded(self._front(dispatcher), dispatcher, rows)
+            if times is None or dispatcher is namesrv.handler:
+                return inner
+            return times.in_front_of(inner)
+
+        fast_failure, places = FastFailure(self._live, lambda: served.rows), Places()
         self.server = RemotingServer(
-            handler,
+            make_handler=lambda: handler(served.dispatcher, served.rows),
             on_open=on_open,
             on_close=self._channel_closed,
             tls=self._secured.server,
             tls_mode=self._secured.mode,
-            turn=turn,
+            turn=times or turn,
             overdue=fast_failure,
             budget=self.core.memory,
             places=places,
         )
         self.vip_server = RemotingServer(
-            vip_handler,
+            make_handler=lambda: handler(served.of_vip, served.rows),
             on_open=on_open,
             on_close=self._channel_closed,
             tls=self._secured.server,
             tls_mode=self._secured.mode,
-            turn=turn,
+            turn=times or turn,
             budget=self.core.memory,
             places=places,
         )
         self.namesrv_server = RemotingServer(
-            guarded(self._front(of_namesrv), of_namesrv, self.namesrv.requests),
+            make_handler=lambda: handler(namesrv.handler, namesrv.requests),
             tls=self._secured.server,
             tls_mode=self._secured.mode,
             budget=self.core.memory,
             places=places,
         )
-        if self._exporter is not None:
+        if exporter is not None:
             servers = {
                 "broker": self.server,
                 "vip": self.vip_server,
                 "namesrv": self.namesrv_server,
             }
-            self._exporter.know(self.core, self.parts, servers, self._path, fast_failure)
+            exporter.know(self.core, self.parts, servers, self._path, fast_failure)
 
     def _identity(self) -> BrokerIdentity:
         config, address = self.config, self._ports.own_address

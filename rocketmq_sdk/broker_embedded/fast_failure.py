@@ -11,6 +11,7 @@ its end before anything else.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.request import Request, Wait
@@ -18,7 +19,7 @@ from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.protocol.command import Command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from rocketmq_sdk.broker_embedded.settings.config import LiveConfig
 
@@ -26,14 +27,16 @@ if TYPE_CHECKING:
 class FastFailure:
     """Judges a request that had to wait; all others are none of its business."""
 
-    __slots__ = ("_config", "_waits", "failed")
-
-    def __init__(self, config: LiveConfig, rows: Iterable[Request]) -> None:
-        """The rows say which setting limits the wait of each request."""
+    def __init__(self, config: LiveConfig, rows: Callable[[], Iterable[Request]]) -> None:
+        """`rows`, called once, tells which setting limits the wait of a request."""
         self._config = config
-        self._waits = {int(row.code): row.wait for row in rows}
+        self._rows = rows
         self.failed = 0
         """Requests refused so far."""
+
+    @cached_property
+    def _waits(self) -> dict[int, Wait]:
+        return {int(row.code): row.wait for row in self._rows()}
 
     def __call__(self, request: Command, waited: float, behind: int) -> Command | None:
         """The refusal of a request that waited for too many seconds; None to serve it.

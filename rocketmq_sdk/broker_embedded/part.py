@@ -51,12 +51,12 @@ class SavedTable(NamedTuple):
 class Part:
     """One subject of a broker: the requests about it, its services and tables.
 
-    The broker calls the methods in this order. At the start: `requests`, `saved_tables`
-    and `services` once, `load` before anything is served. While it is open:
-    `channel_closed`, `topic_deleted` and `group_deleted` as it happens, synchronously.
-    At the end: `release`, `close`, all tables are saved, `leave`, then the connections
-    close, with `channel_closed` for each, and the tables are saved once more. The
-    defaults do nothing.
+    The broker calls the methods in this order. At the start: `saved_tables` and
+    `services` once, `load` before anything is served. While it is open: `requests`
+    once, when the first client comes; `channel_closed`, `topic_deleted` and
+    `group_deleted` as it happens, synchronously. At the end: `release`, `close`, all
+    tables are saved, `leave`, then the connections close, with `channel_closed` for
+    each, and the tables are saved once more. The defaults do nothing.
     """
 
     __slots__ = ()

@@ -6,6 +6,7 @@ and `DefaultMessageStore.computeDeliverTimestamp`.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from rocketmq_sdk.errors import ConfigurationError
@@ -15,6 +16,7 @@ DEFAULT_DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 
 _UNITS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
+@lru_cache(maxsize=64)
 def parse_delay_levels(text: str) -> tuple[int, ...]:
     """The waiting times in milliseconds; level 1 is the first.
 

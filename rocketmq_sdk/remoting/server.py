@@ -65,12 +65,14 @@ class RemotingServer:
     frames the serving of requests of a stream that arrived together, `overdue` judges
     those of them that had to wait for turns of others. `budget` bounds what its streams
     hold together with those of other servers; channels inside the process do not count.
+    In the place of a handler, `make_handler` makes it for the first channel.
     """
 
     def __init__(
         self,
-        handler: Handler,
+        handler: Handler | None = None,
         *,
+        make_handler: Callable[[], Handler] | None = None,
         limits: ChannelLimits | None = None,
         on_open: Callable[[Channel], None] | None = None,
         on_close: Callable[[Channel], None] | None = None,
@@ -82,7 +84,8 @@ class RemotingServer:
         budget: MemoryBudget | None = None,
     ) -> None:
         self.channels: dict[int, Channel] = {}
-        self._handler = handler
+        self._made_handler = handler
+        self._make_handler = make_handler
         self.limits = limits or ChannelLimits()
         """Those of channels that are opened from now on."""
         self._on_open = on_open
@@ -95,6 +98,13 @@ class RemotingServer:
         self._budget = budget
         self._streams = 0
         self._token: trio.lowlevel.TrioToken | None = None
+
+    @property
+    def _handler(self) -> Handler:
+        if self._made_handler is None:
+            assert self._make_handler is not None
+            self._made_handler = self._make_handler()
+        return self._made_handler
 
     async def serve(
         self,

@@ -104,7 +104,10 @@ class TestBroker(RunsOnce):
         """The requests that it got, in all its lives."""
         disk = self._faulty or self._kept
         self.faults = RequestFaults(
-            lambda: self.config.broker_name, None if disk is None else disk.faults, self.seen
+            lambda: self.config.broker_name,
+            None if disk is None else disk.faults,
+            self.seen,
+            self._rows,
         )
         """What goes wrong, as the test declares it."""
         self.wait = Waits(Observation(lambda: self.embedded, self.seen, self.faults))
@@ -126,7 +129,7 @@ class TestBroker(RunsOnce):
         self._listeners: list[MemoryListener] = []
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
-        self._rows: dict[int, Request] = {}
+        self._last: BrokerLife | None = None
         self._changing = trio.Lock()
 
     def __repr__(self) -> str:
@@ -454,8 +457,7 @@ class TestBroker(RunsOnce):
         task_status: trio.TaskStatus[None],
     ) -> None:
         """Be there until the scope is cancelled."""
-        self._rows = {int(row.code): row for row in (*life.requests, *life.namesrv.requests)}
-        self.faults.rows = self._rows
+        self._last = life
         self._own_address = life.core.address()
         self._tcp_address, self._tcp_namesrv = life.address, life.namesrv_address
         self._present, self._serving = life, nursery
@@ -476,13 +478,14 @@ class TestBroker(RunsOnce):
 
     _own_address = "127.0.0.1:10911"
 
-    def _front(self, life: BrokerLife, handler: Dispatcher) -> Handler:
-        def rows() -> dict[int, Request]:
-            return self._rows
+    def _rows(self) -> dict[int, Request]:
+        """The requests that the present life serves, or the last one."""
+        return {} if self._last is None else self._last.rows
 
+    def _front(self, life: BrokerLife, handler: Dispatcher) -> Handler:
         namesrv = getattr(life, "namesrv", None)
         of_namesrv = namesrv is not None and handler is namesrv.handler
-        return self._exchange.front(handler, rows, "name server" if of_namesrv else BROKER)
+        return self._exchange.front(handler, self._rows, "name server" if of_namesrv else BROKER)
 
     # Whole states
 

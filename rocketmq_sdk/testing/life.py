@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     import trio
 
+    from rocketmq_sdk.broker_embedded.request import Request
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
     from rocketmq_sdk.remoting.channel import Handler
     from rocketmq_sdk.remoting.dispatch import Dispatcher
@@ -47,6 +49,11 @@ class BrokerLife(EmbeddedBroker):
         self._out = outgoing
         self._connect_to = connect
         self._patient = patient
+
+    @cached_property
+    def rows(self) -> dict[int, Request]:
+        """All requests that are served, by the name server too."""
+        return {int(row.code): row for row in (*self.requests, *self.namesrv.requests)}
 
     def _files(self) -> FileSystem:
         return super()._files() if self._given_files is None else self._given_files

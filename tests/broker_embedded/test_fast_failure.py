@@ -64,7 +64,7 @@ async def rows() -> tuple[Request, ...]:
 async def test_each_kind_has_apaches_limit(
     autojump_clock: MockClock, rows: tuple[Request, ...], code: RequestCode, limit: float
 ) -> None:
-    judge = FastFailure(LiveConfig(BrokerConfig()), rows)
+    judge = FastFailure(LiveConfig(BrokerConfig()), lambda: rows)
     assert judge(Command.request(code), limit - 0.001, 7) is None
     answer = judge(Command.request(code), limit + 0.0001, 7)
     assert answer is not None
@@ -81,7 +81,7 @@ async def test_each_kind_has_apaches_limit(
 async def test_what_nobody_cleans_in_apaches_broker_is_never_refused(
     autojump_clock: MockClock, rows: tuple[Request, ...], code: RequestCode
 ) -> None:
-    judge = FastFailure(LiveConfig(BrokerConfig()), rows)
+    judge = FastFailure(LiveConfig(BrokerConfig()), lambda: rows)
     assert judge(Command.request(code), 1000.0, 0) is None
 
 
@@ -89,7 +89,7 @@ async def test_it_can_be_switched_off_and_changed_while_the_broker_runs(
     autojump_clock: MockClock, rows: tuple[Request, ...]
 ) -> None:
     live = LiveConfig(BrokerConfig())
-    judge = FastFailure(live, rows)
+    judge = FastFailure(live, lambda: rows)
     live.update({"waitTimeMillsInSendQueue": "1000"}, 0)
     assert judge(Command.request(RequestCode.SEND_MESSAGE), 0.9, 0) is None
     assert judge(Command.request(RequestCode.SEND_MESSAGE), 1.1, 0) is not None

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.broker_embedded.pop.part import PopPart
 from rocketmq_sdk.broker_embedded.request import Asked
 from rocketmq_sdk.codes import RequestCode
 from support.broker import connect
@@ -68,6 +69,24 @@ async def test_what_becomes_of_a_request(
 
 async def test_the_page_is_made_from_the_rows(autojump_clock: MockClock) -> None:
     assert PAGE.read_text("utf-8") == await page(), "run `python -m tools.requests_page` in tests/"
+
+
+async def test_rows_are_made_when_the_first_client_comes(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To open a broker that nobody asks costs nothing for its requests."""
+    made: list[object] = []
+    of_pops = PopPart.requests
+    monkeypatch.setattr(PopPart, "requests", lambda part: made.append(part) or of_pops(part))
+    async with EmbeddedBroker() as broker, trio.open_nursery() as nursery:
+        assert made == []
+        for _ in range(2):
+            peer = await connect(broker, nursery)
+            answer = await peer.ask(int(RequestCode.GET_BROKER_CONFIG))
+            assert answer.code == 0
+        assert made == [broker.parts.pop]
+        assert len(broker.requests) > 90
+        nursery.cancel_scope.cancel()
 
 
 async def test_each_code_has_one_row(autojump_clock: MockClock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import attrs
@@ -90,21 +91,27 @@ class NameServer:
         self.kv = KeyValueTable(kv_file)
         """Texts of administrators, the order configuration of topics among them."""
         self._registrar = Registrar(clock, live, self.table, self.kv)
-        subjects = (
+        self._memory = memory
+        self._subjects = (
             BrokerRequests(clock, self.table, self._registrar, addresses),
             TopicRequests(clock, live, self.table, self.kv, addresses),
             KeyValueRequests(self.kv),
             SettingRequests(live),
         )
-        self.requests: tuple[Request, ...] = tuple(
-            row for subject in subjects for row in subject.requests()
-        )
-        """A row for each request that it serves.
+
+    @cached_property
+    def requests(self) -> tuple[Request, ...]:
+        """A row for each request that it serves; made when somebody asks.
 
         Their limits of waiting and what they say of slaves and the VIP port are for
         brokers: a name server has none of the three.
         """
-        self.handler = Dispatcher(handlers_of(self.requests, memory=memory))
+        return tuple(row for subject in self._subjects for row in subject.requests())
+
+    @cached_property
+    def handler(self) -> Dispatcher:
+        """Its table of handlers."""
+        return Dispatcher(handlers_of(self.requests, memory=self._memory))
 
     @property
     def on_registration(self) -> list[Callable[[BrokerRegistration], None]]:

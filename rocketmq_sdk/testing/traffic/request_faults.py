@@ -243,13 +243,19 @@ class Which:
 class RequestFaults:
     """All that is wrong with one broker: `broker.faults`."""
 
-    def __init__(self, name: Callable[[], str], disk: DiskFaults | None, seen: Recording) -> None:
+    def __init__(
+        self,
+        name: Callable[[], str],
+        disk: DiskFaults | None,
+        seen: Recording,
+        rows: Callable[[], Mapping[int, Request]],
+    ) -> None:
+        """`rows` gives what is served; nothing before the broker has started."""
         self.active: list[RequestFault] = []
         """Those that have an effect."""
         self.declared: list[RequestFault | DiskFault] = []
         """Those that must have met something when the broker closes."""
-        self.rows: Mapping[int, Request] = {}
-        """The requests that are served, once the broker has started."""
+        self._rows = rows
         self._name = name
         self._disk = disk
         self._seen = seen
@@ -280,8 +286,8 @@ class RequestFaults:
         which = Which(self, code, topic, queue, group, broker, client, when, times, after)
         if broker is not None and broker != self._name():
             raise ConfigurationError(f"this broker is {self._name()!r}, not {broker!r}")
-        if which.codes is not None and self.rows:
-            rows = [self.rows[number] for number in which.codes if number in self.rows]
+        if which.codes is not None and (known := self._rows()):
+            rows = [known[number] for number in which.codes if number in known]
             if not rows:
                 raise ConfigurationError(f"nobody serves {code!r} here, so no fault can meet it")
             for asked, names, word in (
