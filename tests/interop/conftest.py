@@ -29,7 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def json_driver() -> Iterator[java.Driver]:
     """Apache's Java client speaking JSON headers."""
     driver = java.Driver("JSON")
@@ -37,7 +37,7 @@ def json_driver() -> Iterator[java.Driver]:
     driver.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def binary_driver() -> Iterator[java.Driver]:
     """Apache's Java client speaking ROCKETMQ headers."""
     driver = java.Driver("ROCKETMQ")
@@ -45,7 +45,7 @@ def binary_driver() -> Iterator[java.Driver]:
     driver.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def consumers_driver() -> Iterator[java.Driver]:
     """Apache's lite pull consumer and its push consumer in POP mode."""
     driver = java.Driver(program="Consumers")
@@ -53,7 +53,7 @@ def consumers_driver() -> Iterator[java.Driver]:
     driver.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[java.ApacheCluster]:
     """One Apache name server and broker for the session, with short delay levels and
     soon-checked transactions.
@@ -67,7 +67,7 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[java.ApacheClus
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def locked_apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[java.ApacheCluster]:
     """An Apache broker with users and policies."""
     settings: dict[str, Any] = {"traceTopicEnable": "true", **LOCKED}
@@ -78,7 +78,7 @@ def locked_apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[java.Apa
         yield cluster
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def locked_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """Our broker with the same users, and TLS at its port."""
     directory = tmp_path_factory.mktemp("locked")
