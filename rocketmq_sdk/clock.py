@@ -9,6 +9,7 @@ virtual trio clock a delay of two hours passes as fast as the test does.
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -21,6 +22,22 @@ SUSPENSION: Final = 1.0
 """The least seconds that count as a suspension of the machine."""
 LOOK: float = 0.1
 """Seconds between two looks whether it was suspended."""
+
+
+class AlarmClock(trio.abc.Clock):
+    """A virtual clock that calls functions at their moments.
+
+    For what has many moments and no task for each: such a call costs no task, no cancel
+    scope and no exception.
+    """
+
+    @abstractmethod
+    def call_at(self, moment: float, function: Callable[[], bool]) -> None:
+        """Call a function at a moment, while all tasks wait.
+
+        It may reschedule tasks, and tells whether it did. It cannot be taken back, and
+        must not raise.
+        """
 
 
 class Clock(Protocol):

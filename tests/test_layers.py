@@ -24,7 +24,7 @@ LAYERS = {
         "errors codes names backoff spelling validators distinct releases log_fields log_format",
         "",
     ),
-    "0b": ("clock watermark lifecycle", "0a"),
+    "0b": ("clock watermark lifecycle sleeper", "0a"),
     "1": ("model", "0a"),
     "2": ("protocol", "0a 1"),
     "3": ("transport", "0a 0b 1"),

@@ -167,5 +167,6 @@ class Core:
                 "consumer offsets",
                 lambda: config.current.flush_consumer_offset_interval,
                 self.offsets.persist,
+                self.offsets.changed,
             ),
         )

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
 from rocketmq_sdk.broker_embedded.tables.stats import TICK_SECONDS
+from rocketmq_sdk.sleeper import Sleeper
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -25,51 +26,61 @@ if TYPE_CHECKING:
 _RESERVE_INTERVAL_MS: Final = 5000
 
 
+class _Job(NamedTuple):
+    """Something that is done every `interval_ms` milliseconds.
+
+    `begin` does what needs no waiting, and tells whether `work` has to follow, which is
+    done in a task of its own.
+    """
+
+    interval_ms: Callable[[], float]
+    begin: Callable[[], bool]
+    work: Callable[[], Awaitable[None]] | None
+
+
 class Housekeeping:
     """The periodic tasks of a broker."""
 
     def __init__(self, core: Core, tables: Sequence[SavedTable]) -> None:
         self._core = core
-        self._jobs: dict[str, tuple[Callable[[], int], Callable[[], Awaitable[None]]]] = {
-            table.name: (table.interval_ms, partial(self._save, table))
+        self._jobs = {
+            table.name: _Job(table.interval_ms, table.changed, partial(self._save, table))
             for table in tables
             if table.interval_ms is not None
         }
-        self._jobs["reserve"] = (lambda: _RESERVE_INTERVAL_MS, core.store.keep_reserve)
+        if core.store.reserve.is_kept:
+            self._jobs["reserve"] = _Job(
+                lambda: _RESERVE_INTERVAL_MS, lambda: True, core.store.reserve.keep
+            )
+        self._jobs["statistics"] = _Job(lambda: TICK_SECONDS * 1000, self._count, None)
         self._due: dict[str, float] = {}
         """When each job that is not being done is due."""
-        self._changed = trio.Event()
+        self._sleeper = Sleeper()
 
     async def run(self) -> None:
-        """Work until cancelled."""
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._work_periodically)
-            nursery.start_soon(self._count)
-
-    async def _work_periodically(self) -> None:
         """Do each job when it is due, none behind another one: a disk may hang.
 
-        All that wait for their time have this task together.
+        All that wait for their time have this task together. Works until cancelled.
         """
         for name in self._jobs:
             self._arm(name)
         async with trio.open_nursery() as nursery:
             while True:
-                self._changed = trio.Event()
-                with trio.move_on_at(min(self._due.values(), default=math.inf)):
-                    await self._changed.wait()
+                await self._sleeper.sleep_until(min(self._due.values(), default=math.inf))
                 now = trio.current_time()
                 for name in [name for name, when in self._due.items() if when <= now]:
-                    del self._due[name]
-                    nursery.start_soon(self._work, name)
+                    job = self._jobs[name]
+                    if job.begin() and job.work is not None:
+                        del self._due[name]
+                        nursery.start_soon(self._work, name, job.work)
+                    else:
+                        self._due[name] = now + job.interval_ms() / 1000
 
     def _arm(self, name: str) -> None:
-        interval_ms, _work = self._jobs[name]
-        self._due[name] = trio.current_time() + interval_ms() / 1000
-        self._changed.set()
+        self._due[name] = due = trio.current_time() + self._jobs[name].interval_ms() / 1000
+        self._sleeper.wake_at(due)
 
-    async def _work(self, name: str) -> None:
-        _interval_ms, work = self._jobs[name]
+    async def _work(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         await work()
         self._arm(name)
 
@@ -81,11 +92,10 @@ class Housekeeping:
         else:
             self._core.supervisor.tables.over(table.name)
 
-    async def _count(self) -> None:
-        while True:
-            await trio.sleep(TICK_SECONDS)
-            now = self._core.clock.now_ms() / 1000
-            self._core.stats.advance(datetime.fromtimestamp(now).toordinal())
+    def _count(self) -> bool:
+        now = self._core.clock.now_ms() / 1000
+        self._core.stats.advance(datetime.fromtimestamp(now).toordinal())
+        return False
 
 
 async def save_all(tables: Sequence[SavedTable], left: dict[str, Exception | None]) -> None:

@@ -61,6 +61,10 @@ WHOLE_FRAME: Final = 1 << 31
 """For messages: `maxMessageSize` is their limit."""
 _TOLERATED: Final = 64 * KIBIBYTE
 """Most bytes of a body that is not strict JSON; the tolerant reader takes long."""
+KEPT_BODY: Final = 4 * KIBIBYTE
+"""Most bytes of a body that is kept decoded."""
+KEPT_BODIES: Final = 256 * KIBIBYTE
+"""Bytes of the bodies that are kept decoded for one kind of request."""
 AT_ONCE: Final = 32 * KIBIBYTE
 """Bytes of a body that is decoded on the loop; larger ones, and those that inflate, are
 decoded in a thread.
@@ -163,6 +167,10 @@ class Request(NamedTuple):
     """
     body_limit: int = BODY
     """Most bytes of the body."""
+    repeated: bool = False
+    """Whether clients send the same body again and again, all the time that they are
+    there: the last ones are kept decoded. For a row without header and `read_body`.
+    """
     asked: Asked = Asked.ANY
     vip: bool = True
     """Whether the VIP port serves it; what may be held there would fill it."""
@@ -257,7 +265,17 @@ def _raw(row: Request, answers: Answers) -> Handler:
 class _Decoded:
     """Decodes what a row names and serves it; a broker has about a hundred of them."""
 
-    __slots__ = ("_answers", "_call", "_connection", "_decoding", "_header", "_most", "_row")
+    __slots__ = (
+        "_answers",
+        "_call",
+        "_connection",
+        "_decoding",
+        "_header",
+        "_kept",
+        "_kept_bytes",
+        "_most",
+        "_row",
+    )
 
     def __init__(self, row: Request, answers: Answers, decoding: _Decoding) -> None:
         self._row = row
@@ -267,6 +285,8 @@ class _Decoded:
         self._connection = row.connection
         self._answers = answers
         self._decoding = decoding
+        self._kept: dict[bytes, object] = {}
+        self._kept_bytes = 0
 
     def without_body(self, channel: Channel, command: Command) -> Answer:
         """The handler of a row that reads no body."""
@@ -286,10 +306,26 @@ class _Decoded:
         size, unpacked = len(command.body), self._row.unpacked
         if size > self._most:
             check_body_size(command, self._most)
+        if self._row.repeated and size <= KEPT_BODY:
+            return self._serve(channel, command, [self._known_body(command)])
         inflated = 0 if unpacked is None else unpacked(command)
         if size > AT_ONCE or inflated:
             return lambda: self._later(channel, command, inflated)
         return self._serve(channel, command, self._arguments(command))
+
+    def _known_body(self, command: Command) -> object:
+        """A body that came before in the same bytes, or comes again: decoded once."""
+        kept, written = self._kept, command.body
+        body = kept.get(written)
+        if body is None:
+            [body] = self._arguments(command)
+            while self._kept_bytes > KEPT_BODIES:
+                oldest = next(iter(kept))
+                del kept[oldest]
+                self._kept_bytes -= len(oldest)
+            kept[written] = body
+            self._kept_bytes += len(written)
+        return body
 
     def _arguments(self, command: Command) -> list[object]:
         row, decoded = self._row, list[object]()

@@ -58,6 +58,7 @@ class Heartbeats:
         "_troubles",
         "_v2",
         "_wanted",
+        "_written",
     )
 
     def __init__(
@@ -80,6 +81,8 @@ class Heartbeats:
         """The next full heartbeat to each broker, and who waits for it."""
         self._beating: set[str] = set()
         self._known: dict[str, int] = {}
+        self._written: tuple[HeartbeatData, bytes] | None = None
+        """The last heartbeat, and its bytes: they are the same for hours."""
 
     def forget(self, address: str) -> None:
         """A broker was connected anew: it may have forgotten what it knew."""
@@ -151,7 +154,7 @@ class Heartbeats:
                 else attrs.evolve(data, heartbeat_fingerprint=fingerprint)
             )
         try:
-            answer = await send_heartbeat(self._caller, address, data)
+            answer = await send_heartbeat(self._caller, address, self._encoded(data))
         except RocketMQError as error:
             self.forget(address)
             self._troubles.broker_failed(address, error)
@@ -165,6 +168,12 @@ class Heartbeats:
             # Another member has other subscriptions, or the broker has forgotten: it
             # must have all of it now.
             await self.beat(address)
+
+    def _encoded(self, data: HeartbeatData) -> bytes:
+        written = self._written
+        if written is None or written[0] != data:
+            written = self._written = (data, data.encode())
+        return written[1]
 
     async def beat_regularly(self) -> float:
         """A periodic job: one heartbeat to every broker that should have one."""

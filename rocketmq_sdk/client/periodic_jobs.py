@@ -13,19 +13,24 @@ from typing import Final
 
 import trio
 
+from rocketmq_sdk.sleeper import Sleeper
+
 Job = Callable[[], Awaitable[float]]
 """Runs once and returns the seconds from its end until it is due again."""
+Idle = Callable[[], float | None]
+"""Returns the seconds until a job is due again that has nothing to do, else None."""
 _numbers: Final = count()
 
 
 class _Entry:
     """One job, and the nursery that it runs in."""
 
-    __slots__ = ("job", "nursery")
+    __slots__ = ("idle", "job", "nursery")
 
-    def __init__(self, job: Job | None, nursery: trio.Nursery) -> None:
+    def __init__(self, job: Job | None, nursery: trio.Nursery, idle: Idle) -> None:
         self.job = job
         self.nursery = nursery
+        self.idle = idle
 
 
 class PeriodicJobs:
@@ -34,19 +39,26 @@ class PeriodicJobs:
     So none waits for another one, and the error of a job is raised by its owner.
     """
 
-    __slots__ = ("_heap", "_of_owner", "_scope")
+    __slots__ = ("_heap", "_of_owner", "_sleeper")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, _Entry]] = []
         self._of_owner: dict[trio.Nursery, list[_Entry]] = {}
-        self._scope: trio.CancelScope | None = None
+        self._sleeper = Sleeper()
 
-    def add(self, nursery: trio.Nursery, job: Job, after: float = 0.0) -> None:
+    def add(
+        self,
+        nursery: trio.Nursery,
+        job: Job,
+        after: float = 0.0,
+        idle: Idle = lambda: None,
+    ) -> None:
         """Run a job in `nursery`, for the first time `after` seconds from now.
 
-        Call `leave` before the nursery ends.
+        `idle` is asked when it is due: where there is nothing to do, no task is
+        started. Call `leave` before the nursery ends.
         """
-        entry = _Entry(job, nursery)
+        entry = _Entry(job, nursery, idle)
         self._of_owner.setdefault(nursery, []).append(entry)
         self._schedule(entry, after)
 
@@ -58,8 +70,7 @@ class PeriodicJobs:
     def _schedule(self, entry: _Entry, after: float) -> None:
         due = trio.current_time() + after
         heappush(self._heap, (due, next(_numbers), entry))
-        if self._scope is not None and due < self._scope.deadline:
-            self._scope.deadline = due
+        self._sleeper.wake_at(due)
 
     async def run(self) -> None:
         """Start what is due, until cancelled."""
@@ -68,11 +79,14 @@ class PeriodicJobs:
             now = trio.current_time()
             while heap and heap[0][0] <= now:
                 entry = heappop(heap)[2]
-                if entry.job is not None:
+                if entry.job is None:
+                    continue
+                pause = entry.idle()
+                if pause is None:
                     entry.nursery.start_soon(self._once, entry, entry.job)
-            with trio.CancelScope(deadline=heap[0][0] if heap else float("inf")) as self._scope:
-                await trio.sleep_forever()
-            self._scope = None
+                else:
+                    self._schedule(entry, pause)
+            await self._sleeper.sleep_until(heap[0][0] if heap else float("inf"))
 
     async def _once(self, entry: _Entry, job: Job) -> None:
         pause = await job()

@@ -20,6 +20,7 @@ import trio
 from rocketmq_sdk.backoff import Backoff
 from rocketmq_sdk.errors import ClosedError, RocketMQError, TopicNotFoundError
 from rocketmq_sdk.log_fields import about
+from rocketmq_sdk.sleeper import Sleeper
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -148,7 +149,7 @@ class RouteCache:
         self._entries: dict[str, _Entry] = {}
         self._flights: dict[tuple[str, DefaultTopic | None], _Flight] = {}
         self._nursery: trio.Nursery | None = None
-        self._wake = trio.Event()
+        self._sleeper = Sleeper()
 
     def _entry(self, topic: str) -> _Entry:
         entry = self._entries.get(topic)
@@ -162,7 +163,7 @@ class RouteCache:
         entry.users += 1
         if entry.users == 1:
             entry.due = max(trio.current_time(), entry.due)
-            self._wake.set()
+            self._sleeper.wake_at(entry.due)
 
     def release(self, topic: str) -> None:
         """The counterpart of `use`."""
@@ -222,7 +223,7 @@ class RouteCache:
             due = max(trio.current_time(), entry.asked_at + MINIMUM_PAUSE)
             if due < entry.due:
                 entry.due = due
-                self._wake.set()
+                self._sleeper.wake_at(due)
 
     async def fetch(self, topic: str, default: DefaultTopic | None = None) -> TopicRoute:
         """Ask for the route now.
@@ -267,7 +268,8 @@ class RouteCache:
         finally:
             del self._flights[key]
             flight.done.set()
-            self._wake.set()
+            if entry.users:
+                self._sleeper.wake_at(entry.due)
             del flight  # as in `fetch`
 
     async def _query(self, entry: _Entry, default: DefaultTopic | None) -> TopicRoute:
@@ -295,7 +297,7 @@ class RouteCache:
         if (
             entry.route is not None
             and entry.provisional == provisional
-            and _signature(entry.route) == _signature(route)
+            and (entry.route is route or _signature(entry.route) == _signature(route))
         ):
             return
         entry.route = route
@@ -332,12 +334,10 @@ class RouteCache:
                     for other in due_now:
                         other.due = max(other.due, entry.due)
                     break
-            self._wake = trio.Event()
             due = min(
                 (entry.due for entry in self._entries.values() if entry.users), default=float("inf")
             )
-            with trio.move_on_at(due):
-                await self._wake.wait()
+            await self._sleeper.sleep_until(due)
 
     async def _refresh(self, entry: _Entry) -> bool:
         """Ask for one route that is due.

@@ -14,7 +14,7 @@ import trio
 
 from rocketmq_sdk.client.address_server import AddressServer, instance_namespace
 from rocketmq_sdk.client.api import members
-from rocketmq_sdk.client.api.routes import topic_route
+from rocketmq_sdk.client.api.routes import written_route
 from rocketmq_sdk.client.arguments import checked, wrong_type
 from rocketmq_sdk.client.brokers import BrokerAddresses
 from rocketmq_sdk.client.callbacks import CallbackDispatch, ConsumerCallbacks, ProducerCallbacks
@@ -40,6 +40,7 @@ from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError, 
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.route import MASTER_ID, pack_host
 from rocketmq_sdk.protocol.bodies.members import HeartbeatData
+from rocketmq_sdk.protocol.bodies.routes import decode_route
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 from rocketmq_sdk.remoting.client import RemotingClient
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.source import ChannelSource
 
 logger = logging.getLogger("rocketmq_sdk.client")
+WRITTEN_ROUTES: Final = 1024
+"""Most routes that are remembered with their bytes."""
 UNREGISTER_TIMEOUT: Final = 1.0
 """Seconds that leaving waits for each broker's word that it has forgotten a group."""
 
@@ -121,6 +124,8 @@ class Client(RunsOnce):
             interval=self.config.poll_name_server_interval,
             on_changed=self._route_changed,
         )
+        self._written_routes: dict[str, tuple[bytes, TopicRoute]] = {}
+        """Routes by topic, with the bytes that they were read out of."""
         self._consumers: dict[str, ConsumerCallbacks] = {}
         self._producers: dict[str, ProducerCallbacks] = {}
         self._jobs = PeriodicJobs()
@@ -337,7 +342,14 @@ class Client(RunsOnce):
 
     async def _ask_route(self, topic: str) -> TopicRoute:
         try:
-            return await topic_route(self, topic)
+            written = await written_route(self, topic)
+            # Most routes are the same for days.
+            known = self._written_routes.get(topic)
+            if known is None or known[0] != written:
+                if len(self._written_routes) >= WRITTEN_ROUTES:
+                    self._written_routes.clear()
+                known = self._written_routes[topic] = (written, decode_route(written))
+            return known[1]
         finally:
             if self._name_servers is not None and self._nursery is not None:
                 self._name_servers.look_again(self._nursery, self.config.api_timeout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -60,10 +61,16 @@ async def for_each_broker(
 ) -> None:
     """Do the work of each broker at the same time, for at most `bound` seconds.
 
-    What is not done by then is cancelled. `act` handles its errors itself.
+    What is not done by then is cancelled. `act` handles its errors itself. No
+    checkpoint where there is nothing to do.
     """
+    if not work:
+        return
     if len(work) == 1:
         [(name, part)] = work.items()
+        if bound == math.inf:
+            await act(name, part)
+            return
         with trio.move_on_after(bound):
             await act(name, part)
         return

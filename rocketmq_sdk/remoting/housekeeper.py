@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from rocketmq_sdk.remoting.side_lane import SideLane
+from rocketmq_sdk.sleeper import Sleeper
 
 if TYPE_CHECKING:
     from rocketmq_sdk.remoting.call_table import CallTable
@@ -66,13 +67,22 @@ class Kept(Protocol):
 class Housekeeper:
     """What the channels of one run share. `housekeeper` gives that of the caller."""
 
-    __slots__ = ("_heap", "_kept", "_queued", "_scope", "_watching", "_writer", "_writing", "lane")
+    __slots__ = (
+        "_heap",
+        "_kept",
+        "_queued",
+        "_sleeper",
+        "_watching",
+        "_writer",
+        "_writing",
+        "lane",
+    )
 
     def __init__(self) -> None:
         self._kept: dict[int, Kept] = {}
         self._heap: list[tuple[float, int]] = []
         self._queued: list[Kept] = []
-        self._scope: trio.CancelScope | None = None
+        self._sleeper = Sleeper()
         self._writer: trio.lowlevel.Task | None = None
         self._watching = self._writing = False
         self.lane = SideLane()
@@ -93,7 +103,7 @@ class Housekeeper:
         """A channel has ended."""
         self._kept.pop(channel.channel_id, None)
         if not self._kept:
-            self._look_at(-math.inf)
+            self._sleeper.wake_at(-math.inf)
             self._wake_writer()
 
     # -- writing
@@ -138,12 +148,7 @@ class Housekeeper:
             heapify(heap)
         else:
             heappush(heap, (moment, channel_id))
-        self._look_at(moment)
-
-    def _look_at(self, moment: float) -> None:
-        scope = self._scope
-        if scope is not None and moment < scope.deadline:
-            scope.deadline = moment
+        self._sleeper.wake_at(moment)
 
     def _sweep(self, channel: Kept, now: float) -> None:
         calls = channel.calls
@@ -173,10 +178,7 @@ class Housekeeper:
     async def _watch(self) -> None:
         """Sleep until the next moment at which anything is due."""
         while self._kept:
-            with trio.CancelScope(deadline=self._heap[0][0] if self._heap else math.inf) as scope:
-                self._scope = scope
-                await trio.sleep_forever()
-            self._scope = None
+            await self._sleeper.sleep_until(self._heap[0][0] if self._heap else math.inf)
             now = trio.current_time()
             due, late = self._due(now)
             if late > STOOD_STILL:

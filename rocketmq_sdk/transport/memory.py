@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.clock import AlarmClock
 from rocketmq_sdk.errors import ConfigurationError, ConnectError
 
 if TYPE_CHECKING:
@@ -24,9 +25,13 @@ READ_SIZE: Final = 64 * 1024
 
 
 class _Pipe:
-    """One direction: pieces of bytes, each with the moment at which it may be read."""
+    """One direction: pieces of bytes, each with the moment at which it may be read.
 
-    def __init__(self, capacity: int) -> None:
+    At most one task reads. It sleeps in a cancel scope whose deadline a write may bring
+    nearer, or where the clock has alarms, until it is rescheduled by one.
+    """
+
+    def __init__(self, capacity: int, alarms: AlarmClock | None) -> None:
         self.delay = 0.0
         self.latency: Callable[[], float] | None = None
         self.ended = False
@@ -36,13 +41,41 @@ class _Pipe:
         self._capacity = capacity
         self._pieces: deque[tuple[float, bytes]] = deque()
         self._held = 0
-        self._changed = trio.Event()
+        self._alarms = alarms
+        self._room: trio.Event | None = None
+        """What writers wait for, if any do."""
+        self._reader: trio.lowlevel.Task | None = None
+        """Who waits for something to read."""
         self._patience: trio.CancelScope | None = None
         """Around the wait of the reader, if it waits for a moment."""
 
     def notify(self) -> None:
-        self._changed.set()
-        self._changed = trio.Event()
+        """Something has changed: who waits looks again."""
+        self._wake_reader()
+        if self._room is not None:
+            self._room.set()
+            self._room = None
+
+    def _wake_reader(self) -> bool:
+        reader = self._reader
+        if reader is None:
+            return False
+        self._reader = None
+        trio.lowlevel.reschedule(reader)
+        return True
+
+    async def _wait_for_room(self) -> None:
+        if self._room is None:
+            self._room = trio.Event()
+        await self._room.wait()
+
+    def _stop_reading(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        self._reader = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+    async def _wait_woken(self) -> None:
+        self._reader = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._stop_reading)
 
     def fail(self, reason: str) -> None:
         self.failure = reason
@@ -74,10 +107,14 @@ class _Pipe:
         if self.latency is not None:
             due += self.latency()
         self._pieces.append((due, data))
+        if self._reader is None or self.stalled or len(self._pieces) > 1:
+            return len(data)  # nobody waits for this piece
         patience = self._patience
-        if patience is None or due <= now:
-            self.notify()
-        elif due < patience.deadline:
+        if due <= now or (patience is None and self._alarms is None):
+            self._wake_reader()
+        elif self._alarms is not None:
+            self._alarms.call_at(due, self._wake_reader)
+        elif patience is not None and due < patience.deadline:
             patience.deadline = due  # the reader need not wake before
         return len(data)
 
@@ -89,12 +126,12 @@ class _Pipe:
             if written == len(data):
                 return
             data = data[written:]
-            await self._changed.wait()
+            await self._wait_for_room()
 
     async def wait_room(self) -> None:
         self.check_writable()
         while self._held >= self._capacity:
-            await self._changed.wait()
+            await self._wait_for_room()
             self.check_writable()
 
     @property
@@ -114,7 +151,7 @@ class _Pipe:
             if self.failure is not None:
                 raise trio.BrokenResourceError(self.failure)
             if self.stalled:
-                await self._changed.wait()
+                await self._wait_woken()
             elif self._pieces:
                 due = self._pieces[0][0]
                 if due <= trio.current_time():
@@ -122,16 +159,20 @@ class _Pipe:
                 await self._wait_until(due)
             elif self.ended:
                 return b""
-            elif self.latency is None and not self.delay:
-                await self._changed.wait()
+            elif self._alarms is not None or (self.latency is None and not self.delay):
+                await self._wait_woken()
             else:
                 await self._wait_until(math.inf)
 
     async def _wait_until(self, due: float) -> None:
         """Wait for a change or a moment, which a write may bring nearer."""
+        if self._alarms is not None:
+            self._alarms.call_at(due, self._wake_reader)
+            await self._wait_woken()
+            return
         try:
             with trio.CancelScope(deadline=due) as self._patience:
-                await self._changed.wait()
+                await self._wait_woken()
         finally:
             self._patience = None
 
@@ -146,8 +187,9 @@ class _Pipe:
             taken.append(piece)
             room -= len(piece)
         self._held -= max_bytes - room
-        self.notify()
-        return b"".join(taken)
+        if self._room is not None:
+            self.notify()
+        return taken[0] if len(taken) == 1 else b"".join(taken)
 
 
 class MemoryStream(trio.abc.HalfCloseableStream):
@@ -354,7 +396,9 @@ class MemoryNetwork:
         if listener is None or address in self._refused:
             raise ConnectError(f"cannot connect to {address}: connection refused", address=address)
         source = self._address(source)
-        there, back = _Pipe(self._capacity), _Pipe(self._capacity)
+        clock = trio.lowlevel.current_clock()
+        alarms = clock if isinstance(clock, AlarmClock) else None
+        there, back = _Pipe(self._capacity, alarms), _Pipe(self._capacity, alarms)
         client = MemoryStream(there, back, source, address)
         if not listener.offer(MemoryStream(back, there, address, source)):
             raise ConnectError(

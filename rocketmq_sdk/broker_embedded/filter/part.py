@@ -48,7 +48,7 @@ class FilterPart(Part):
 
     def saved_tables(self) -> Iterable[SavedTable]:
         """The expressions."""
-        return (SavedTable("filters", lambda: _SAVE_INTERVAL_MS, self._save),)
+        return (SavedTable("filters", lambda: _SAVE_INTERVAL_MS, self._save, self._changed),)
 
     async def load(self) -> None:
         """Read the expressions."""
@@ -62,6 +62,10 @@ class FilterPart(Part):
         """Forget the expressions of a group."""
         self.expressions.remove_group(group)
 
-    async def _save(self) -> None:
+    def _changed(self) -> bool:
         self.expressions.clean(self._config.current.filter_data_clean_time_span)
-        await self.expressions.persist()
+        return self.expressions.dirty
+
+    async def _save(self) -> None:
+        if self._changed():
+            await self.expressions.persist()

@@ -14,6 +14,7 @@ notified, since they would find out in at most 20 s anyway.
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.codes import RequestCode
@@ -265,6 +266,17 @@ class ConsumerManager:
                     error,
                     extra=about(group=group.name, peer=channel.remote_address),
                 )
+
+    def heard_of(self) -> float:
+        """When the most silent member was heard of; infinite without any."""
+        return min(
+            (
+                client.last_update
+                for group in self._groups.values()
+                for client in group.channels.values()
+            ),
+            default=math.inf,
+        )
 
     def expire(self, timeout: float) -> list[Channel]:
         """Remove members silent for `timeout` seconds; returns their connections."""

@@ -46,18 +46,30 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SCAN_INTERVAL: Final = 10.0
-"""Seconds between two looks for silent clients."""
+"""Seconds between two looks for silent clients, at least."""
+LONGEST_PAUSE: Final = 60.0
+"""Seconds between two looks, at most: locks expire too, and the timeout may change."""
 _SAVE_INTERVAL_MS: Final = 10_000
 
 
 class MemberPart(Part):
     """Members of groups: producers, consumers, queue locks and assignment."""
 
-    __slots__ = ("_assignments", "_clients", "_config", "consumers", "locks", "modes", "producers")
+    __slots__ = (
+        "_assignments",
+        "_clients",
+        "_clock",
+        "_config",
+        "consumers",
+        "locks",
+        "modes",
+        "producers",
+    )
 
     def __init__(self, core: Core, filters: FilterPart, topic_queues: TopicQueues) -> None:
         config = core.config
         self._config = config
+        self._clock = core.clock
         self.consumers = ConsumerManager(
             core.clock, notify=lambda: config.current.notify_consumer_ids_changed_enable
         )
@@ -82,6 +94,7 @@ class MemberPart(Part):
                 clients.heartbeat,
                 needs.members_in(HeartbeatData, _joined, "each consumer Group and its Topics: Sub"),
                 body=HeartbeatData,
+                repeated=True,
                 connection=True,
                 wait=Wait.HEARTBEAT,
                 cost=Cost.BODY,
@@ -122,6 +135,7 @@ class MemberPart(Part):
                 locks.lock,
                 needs.members_in(LockBatchRequestBody, _locked),
                 body=LockBatchRequestBody,
+                repeated=True,
                 cost=Cost.BODY,
                 writes=Writes.MEMBERS,
             ),
@@ -172,7 +186,10 @@ class MemberPart(Part):
 
     def saved_tables(self) -> Iterable[SavedTable]:
         """The modes of groups that pop; a change by request is written at once."""
-        return (SavedTable("request modes", lambda: _SAVE_INTERVAL_MS, self.modes.save),)
+        modes = self.modes
+        return (
+            SavedTable("request modes", lambda: _SAVE_INTERVAL_MS, modes.save, modes.has_to_save),
+        )
 
     def channel_closed(self, channel: Channel) -> None:
         """A client is gone with its connection."""
@@ -187,6 +204,13 @@ class MemberPart(Part):
         """The next heartbeat of a member has to bring everything again."""
         self._clients.forget_group(group)
         self.modes.remove_group(group)
+
+    def _pause(self) -> float:
+        """Seconds until a client can have been silent for too long."""
+        timeout = self._config.current.channel_expired_timeout / 1000
+        heard = min(self.consumers.heard_of(), self.producers.heard_of())
+        left = heard + timeout - self._clock.monotonic()
+        return max(SCAN_INTERVAL, min(left, LONGEST_PAUSE, timeout))
 
     def expire(self) -> None:
         """Close connections of silent clients; remove the clients and their locks."""
@@ -204,7 +228,7 @@ class MemberPart(Part):
 
     async def _expire_periodically(self) -> None:
         while True:
-            await trio.sleep(SCAN_INTERVAL)
+            await trio.sleep(self._pause())
             self.expire()
 
 

@@ -5,6 +5,7 @@ They are asked about transactions, and replies are handed to them.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -92,6 +93,17 @@ class ProducerManager:
             if not channel.closed:
                 return channel
         return next((channel for channel in channels if not channel.closed), None)
+
+    def heard_of(self) -> float:
+        """When the most silent client was heard of; infinite without any."""
+        return min(
+            (
+                client.last_update
+                for members in self._groups.values()
+                for client in members.values()
+            ),
+            default=math.inf,
+        )
 
     def expire(self, timeout: float) -> list[Channel]:
         """Remove clients silent for `timeout` seconds; returns their connections."""

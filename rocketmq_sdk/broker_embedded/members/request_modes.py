@@ -91,6 +91,10 @@ class RequestModeManager:
         if left != self._table:
             self._table, self._dirty = left, True
 
+    def has_to_save(self) -> bool:
+        """Whether something was forgotten that is not written."""
+        return self._dirty
+
     async def save(self) -> None:
         """Write what was forgotten. Raises `StoreError`, and is tried again then."""
         if self._dirty:

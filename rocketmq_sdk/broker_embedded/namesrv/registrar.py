@@ -10,6 +10,7 @@ import trio
 
 from rocketmq_sdk.clock import monotonic_ms
 from rocketmq_sdk.names import ORDER_TOPIC_NAMESPACE
+from rocketmq_sdk.sleeper import Sleeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,16 @@ _REGISTERED: Final = "namesrv.registered"
 class Registrar:
     """Brings brokers into the route table and takes them out."""
 
-    __slots__ = ("_channels", "_clock", "_config", "_kv", "_table", "_woken", "on_registration")
+    __slots__ = (
+        "_channels",
+        "_clock",
+        "_config",
+        "_due_ms",
+        "_kv",
+        "_sleeper",
+        "_table",
+        "on_registration",
+    )
 
     def __init__(
         self, clock: Clock, config: LiveNamesrvConfig, table: RouteTable, kv: KeyValueTable
@@ -45,7 +55,9 @@ class Registrar:
         self.on_registration: list[Callable[[BrokerRegistration], None]] = []
         """Called with each registration that was taken in."""
         self._channels: dict[int, Channel] = {}
-        self._woken = trio.Event()
+        self._sleeper = Sleeper()
+        self._due_ms = -math.inf
+        """When `run` looks again; it is awake before it has slept first."""
 
     def register(
         self, registration: BrokerRegistration, channel: Channel | None = None
@@ -62,7 +74,10 @@ class Registrar:
         if result is not None:
             if channel is not None:
                 self._follow(channel)
-            self._woken.set()
+            due = self._table.live.next_due_ms()
+            if due is not None and due < self._due_ms:
+                self._due_ms = due
+                self._sleeper.wake_at(self._moment(due))
             for listener in self.on_registration:
                 listener(registration)
         return result
@@ -79,7 +94,6 @@ class Registrar:
         Sleeps until the next one is due.
         """
         while True:
-            self._woken = trio.Event()
             for key, channel_id in self._table.expire(monotonic_ms(self._clock)):
                 logger.warning(
                     "the broker %s of %s was not heard of in time and is no longer in any route",
@@ -90,10 +104,12 @@ class Registrar:
                 if channel is not None:
                     channel.abort("the broker was not heard of in time")
             due = self._table.live.next_due_ms()
-            with trio.move_on_after(
-                math.inf if due is None else max(0, due + 1 - monotonic_ms(self._clock)) / 1000
-            ):
-                await self._woken.wait()
+            self._due_ms = math.inf if due is None else due
+            await self._sleeper.sleep_until(self._moment(self._due_ms))
+
+    def _moment(self, due_ms: float) -> float:
+        """When a broker that is due then is gone, in seconds of trio's clock."""
+        return trio.current_time() + max(0, due_ms + 1 - monotonic_ms(self._clock)) / 1000
 
     def _follow(self, channel: Channel) -> None:
         if (

@@ -160,7 +160,12 @@ class PopPart(Part):
 
     def saved_tables(self) -> Iterable[SavedTable]:
         """What ordered pops hold."""
-        return (SavedTable("order info", lambda: _ORDER_INTERVAL_MS, self.state.order.persist),)
+        order = self.state.order
+        return (
+            SavedTable(
+                "order info", lambda: _ORDER_INTERVAL_MS, order.persist, lambda: order.dirty
+            ),
+        )
 
     async def load(self) -> None:
         """Read what was lent, and listen to what pops and revival wait for."""

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -45,7 +47,7 @@ class BroadcastOffsetManager:
     `first_of(topic, queue_id)` is where an unknown client begins.
     """
 
-    __slots__ = ("_clients", "_clock", "_consumers", "_first_of", "_offsets")
+    __slots__ = ("_clients", "_clock", "_consumers", "_first_of", "_offsets", "some")
 
     def __init__(
         self,
@@ -59,6 +61,8 @@ class BroadcastOffsetManager:
         self._clock = clock
         self._first_of = first_of
         self._clients: dict[tuple[str, str], dict[str, _Client]] = {}
+        self.some = trio.Event()
+        """Set once any client is known: most brokers never have one."""
 
     def note_pull(
         self,
@@ -71,6 +75,8 @@ class BroadcastOffsetManager:
         from_proxy: bool,
     ) -> None:
         """A client was answered for a pull at an offset; offsets only rise."""
+        if not self.some.is_set():
+            self.some.set()
         clients = self._clients.setdefault((topic, group), {})
         client = clients.get(client_id)
         if client is None:

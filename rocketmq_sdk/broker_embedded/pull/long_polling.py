@@ -25,6 +25,7 @@ from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.remoting.dispatch import error_response
+from rocketmq_sdk.sleeper import Sleeper
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.messages import Arrival, MessageFilter
@@ -124,12 +125,12 @@ class PullHolder:
         "_held",
         "_limit",
         "_matched",
-        "_nearer",
         "_nearest",
         "_order",
         "_queues",
         "_rerun",
         "_runner",
+        "_sleeper",
         "_woken",
         "closing",
     )
@@ -151,7 +152,7 @@ class PullHolder:
         """Pulls that a message matches, up to its offset, too many to wake at once."""
         self._runner: trio.lowlevel.Task | None = None
         self._nearest = float("inf")
-        self._nearer = trio.Event()
+        self._sleeper = Sleeper()
         self.closing = False
 
     @property
@@ -186,7 +187,8 @@ class PullHolder:
             heapq.heapify(self._deadlines)
         heapq.heappush(self._deadlines, (pull.deadline, pull.number, pull))
         if pull.deadline < self._nearest:
-            self._nearer.set()
+            self._nearest = pull.deadline
+            self._sleeper.wake_at(self._moment(pull.deadline, self._clock.monotonic()))
 
     def on_arrival(self, arrival: Arrival) -> None:
         """Wake the pulls that a message matches."""
@@ -339,7 +341,8 @@ class PullHolder:
                     continuation = self._finish(pull)
                     if continuation is not None:
                         nursery.start_soon(self._answer, pull, continuation)
-                await trio.lowlevel.checkpoint()
+                if self._woken or self._matched:
+                    await trio.lowlevel.checkpoint()
 
     def _stop_waiting(self, _raise_cancel: object) -> trio.lowlevel.Abort:
         self._runner = None
@@ -359,7 +362,10 @@ class PullHolder:
                 ended += 1
                 if not pull.over:
                     self._wake(pull)
-            self._nearer = trio.Event()
             self._nearest = deadlines[0][0] if deadlines else float("inf")
-            with trio.move_on_after(max(0.0, self._nearest - now)):
-                await self._nearer.wait()
+            await self._sleeper.sleep_until(self._moment(self._nearest, now))
+
+    @staticmethod
+    def _moment(deadline: float, now: float) -> float:
+        """A deadline of the broker's clock in seconds of trio's."""
+        return trio.current_time() + max(0.0, deadline - now)

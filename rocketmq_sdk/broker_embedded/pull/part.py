@@ -192,6 +192,7 @@ class PullPart(Part):
 
     async def _scan_periodically(self) -> None:
         while True:
+            await self.broadcast_offsets.some.wait()
             await trio.sleep(SCAN_INTERVAL)
             self.scan_broadcast()
 

@@ -108,7 +108,8 @@ class MessageStore(ReadableStore, RunsOnce):
         )
         self._index_builder = IndexBuilder(files, self._log, self._index, self._dispatcher)
         self._next_file = NextFileMaker(files, self._log, config)
-        self._reserve = SpaceReserve(files, config.reserve_bytes)
+        self.reserve = SpaceReserve(files, config.reserve_bytes)
+        """Space that is kept for small files."""
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._replica_log = ReplicaLog(
             self._log, self._dispatcher, self._index, flushers, state, sync_flush=self._sync_flush
@@ -148,7 +149,7 @@ class MessageStore(ReadableStore, RunsOnce):
                     nursery.start_soon(self._queue_flusher.run)
                     nursery.start_soon(self.retention.run)
                     nursery.start_soon(self._table.removed.run)
-                    nursery.start_soon(self.keep_reserve)
+                    nursery.start_soon(self.reserve.keep)
                     if self._index.enabled:
                         nursery.start_soon(self._index_builder.serve)
                     if self._sync_flush:
@@ -473,10 +474,6 @@ class MessageStore(ReadableStore, RunsOnce):
         error = self._state.problem
         if error is not None:
             raise error
-
-    async def keep_reserve(self) -> None:
-        """Take space again that is kept for small files, as far as there is some."""
-        await self.files.run(self._reserve.fill)
 
     def ask_for_batch_topics(self, is_batch_topic: Callable[[str], bool]) -> None:
         """Set who is asked whether a topic has batch consume queues.

@@ -101,12 +101,16 @@ class ConsumerOffsetManager:
                     offsets[queue_id] = end
                     self.dirty = True
 
+    def changed(self) -> bool:
+        """Commit what is known only now; whether there is anything to write."""
+        for commit in self.before_write:
+            commit()
+        return self.dirty
+
     async def persist(self) -> None:
         """Write the file when something changed since the last time."""
         async with self._writing:
-            for commit in self.before_write:
-                commit()
-            if self.dirty:
+            if self.changed():
                 self.dirty = False
                 try:
                     taken, around = self.wrapper(), self.around_write()

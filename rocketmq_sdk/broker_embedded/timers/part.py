@@ -95,6 +95,7 @@ class TimerPart(Part):
             "delay offsets",
             lambda: config.current.flush_delay_offset_interval,
             self.schedule.persist,
+            lambda: self.schedule.dirty,
         )
         if config.current.is_slave:
             return (delays,)

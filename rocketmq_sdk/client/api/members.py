@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rocketmq_sdk.model.queue import MessageQueue
-    from rocketmq_sdk.protocol.bodies.members import HeartbeatData
     from rocketmq_sdk.protocol.subscription import SubscriptionData
 
 
@@ -193,10 +192,10 @@ class HeartbeatAnswer(NamedTuple):
 
 
 async def send_heartbeat(
-    client: Caller, address: str, data: HeartbeatData, timeout: float | None = None
+    client: Caller, address: str, body: bytes, timeout: float | None = None
 ) -> HeartbeatAnswer:
-    """Tell a broker who is here (34)."""
-    command = Command.request(RequestCode.HEART_BEAT, HeartbeatRequestHeader(), body=data.encode())
+    """Tell a broker who is here (34); `body` is an encoded `HeartbeatData`."""
+    command = Command.request(RequestCode.HEART_BEAT, HeartbeatRequestHeader(), body=body)
     response = checked(await client.call_address(address, command, timeout), address=address)
     fields = response.ext_fields
     return HeartbeatAnswer(

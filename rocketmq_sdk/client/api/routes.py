@@ -24,6 +24,14 @@ async def topic_route(client: Caller, topic: str, timeout: float | None = None) 
 
     Raises `TopicNotFoundError` when no name server knows it.
     """
+    return decode_route(await written_route(client, topic, timeout))
+
+
+async def written_route(client: Caller, topic: str, timeout: float | None = None) -> bytes:
+    """The route of a topic (105) as it came, for `decode_route`.
+
+    Raises as `topic_route`.
+    """
     header = GetRouteInfoRequestHeader(topic=topic, accept_standard_json_only=True)
     response = checked(
         await client.call_name_server(
@@ -33,7 +41,7 @@ async def topic_route(client: Caller, topic: str, timeout: float | None = None) 
     )
     if not response.body:
         raise RouteError(f"a name server answered the route of topic {topic!r} without content")
-    return decode_route(response.body)
+    return response.body
 
 
 async def cluster_info(client: Caller, timeout: float | None = None) -> ClusterInfo:

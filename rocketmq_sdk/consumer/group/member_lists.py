@@ -74,8 +74,15 @@ class MemberLists:
         names = [] if route is None else [data.broker_name for data in route.broker_datas]
         random.shuffle(names)
         now = trio.current_time()
-        # Who had no answer comes last, and before those who may not know all.
-        names.sort(key=lambda name: (answers.get(name) == [], self._is_young(name, now)))
+        # Who had no answer comes last, and before those who may not know all. A broker
+        # that has told this round for another topic need not be asked again.
+        names.sort(
+            key=lambda name: (
+                answers.get(name) == [],
+                self._is_young(name, now),
+                name not in answers,
+            )
+        )
         problem = "no broker has seen its heartbeat"
 
         async def ask(name: str) -> str | None:
@@ -89,7 +96,8 @@ class MemberLists:
                     problem = str(error)
             return name if answers.get(name) else None
 
-        asked = await first_answer(names, ask)
+        told = bool(names and answers.get(names[0]))
+        asked = names[0] if told else await first_answer(names, ask)
         if asked is None:
             self._complain(topic, problem)
             return []

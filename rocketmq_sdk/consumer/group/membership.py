@@ -353,7 +353,9 @@ class QueueMembership(Membership):
         self._balancing, self._balanced = trio.CancelScope(), trio.Event()
         nursery.start_soon(self._balance, nursery)
         if self._commit_interval is not None:
-            self._client.jobs.add(nursery, self._commit, self._commit_interval)
+            self._client.jobs.add(
+                nursery, self._commit, self._commit_interval, self._nothing_to_commit
+            )
             self._rebalancer.standstill.expect(self._commit_interval)
         with trio.move_on_after(FIRST_ROUND):
             await self._rebalancer.first_round.wait()
@@ -373,6 +375,13 @@ class QueueMembership(Membership):
     async def _abandon(self) -> None:
         if self._commit_interval is not None:
             await self._rebalancer.commit_all()
+
+    def _nothing_to_commit(self) -> float | None:
+        if self._rebalancer.has_to_commit():
+            return None
+        assert self._commit_interval is not None
+        self._rebalancer.standstill.expect(self._commit_interval)
+        return self._commit_interval
 
     async def _commit(self) -> float:
         """A periodic job: commit what is consumed."""

@@ -6,7 +6,10 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.clock import elapsed
+
 if TYPE_CHECKING:
+    from rocketmq_sdk.consumer.group.queue_locks import QueueLocks
     from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
     from rocketmq_sdk.consumer.pull.puller import QueuePuller
     from rocketmq_sdk.model.queue import MessageQueue
@@ -52,9 +55,23 @@ class OwnedQueue:
         self._committed: int | None = None
         self._repeat_at = 0.0
 
-    def may_wait(self, offset: int) -> bool:
-        """Whether this offset was committed a short time ago."""
-        return offset == self._committed and trio.current_time() < self._repeat_at
+    def may_commit(self, locks: QueueLocks | None) -> bool:
+        """Whether the offset is ours to commit; `locks` of an ordered group."""
+        return locks is None or (not self.lost and locks.trusted_until(self.queue) > elapsed())
+
+    def has_to_commit(self, locks: QueueLocks | None) -> bool:
+        """Whether its offset has to be committed now, and may be.
+
+        One that has not moved has to be after a while.
+        """
+        return (
+            (
+                self.process_queue.commit_offset != self._committed
+                or trio.current_time() >= self._repeat_at
+            )
+            and not self.puller.unsure
+            and self.may_commit(locks)
+        )
 
     def note_committed(self, offset: int) -> None:
         """Remember what was sent."""

@@ -204,9 +204,8 @@ class Rebalancer:
     async def commit_all(self) -> None:
         """Commit the contiguous prefix of each owned queue, to all brokers at once.
 
-        One that has not moved is committed again after a while. Waits for no answer,
-        and at most `COMMIT_BOUND` seconds for a connection. A member that has stood
-        still commits nothing: it looks first what is still its own.
+        Waits for no answer, and at most `COMMIT_BOUND` seconds for a connection. A
+        member that has stood still commits nothing: it looks first what is its own.
         """
         standstill = self.standstill
         if standstill.happened:
@@ -218,14 +217,20 @@ class Rebalancer:
                 extra=about(group=self._context.group),
             )
             self.doubt_all()
-        owned = by_broker(self.owned.values(), lambda each: each.queue.broker_name)
-        await for_each_broker(owned, self._commit_to, bound=COMMIT_BOUND)
+        due = [owned for owned in self.owned.values() if owned.has_to_commit(self.locks)]
+        work = by_broker(due, lambda owned: owned.queue.broker_name)
+        await for_each_broker(work, self._commit_to, bound=COMMIT_BOUND)
+
+    def has_to_commit(self) -> bool:
+        """Whether `commit_all` has anything to do."""
+        due = any(owned.has_to_commit(self.locks) for owned in self.owned.values())
+        return due or self.standstill.happened
 
     async def _commit_to(self, _broker_name: str, some: list[OwnedQueue]) -> None:
         for owned in some:
-            offset = owned.process_queue.commit_offset
-            if owned.may_wait(offset) or owned.puller.unsure or not self._may_commit(owned):
+            if not owned.has_to_commit(self.locks):
                 continue
+            offset = owned.process_queue.commit_offset
             if not await self._context.offsets.commit(owned.queue, offset, confirmed=False):
                 return  # the broker cannot be reached
             owned.note_committed(offset)
@@ -247,11 +252,6 @@ class Rebalancer:
             await owned.ended.wait()
         if self.locks is not None:
             await self.locks.unlock(list(self.locks.held))
-
-    def _may_commit(self, owned: OwnedQueue) -> bool:
-        if self.locks is None:
-            return True
-        return not owned.lost and self.locks.trusted_until(owned.queue) > elapsed()
 
     # -- locks
 
@@ -553,5 +553,5 @@ class Rebalancer:
                 await self._hand_over(owned)
                 return
             final = owned.process_queue.commit_offset
-        if self._may_commit(owned):
+        if owned.may_commit(self.locks):
             await self._context.offsets.commit(owned.queue, final, confirmed=True)

@@ -43,6 +43,7 @@ class Exchange:
         self._faults = faults
         self._now_ms = now_ms
         self._client_ids: dict[int, str] = {}
+        self._heartbeats: dict[int, bytes] = {}
         self._blind = False
 
     @contextmanager
@@ -124,8 +125,11 @@ class Exchange:
 
     def _forget_client(self, number: int) -> None:
         self._client_ids.pop(number, None)
+        self._heartbeats.pop(number, None)
 
     def _learn_client(self, channel: Channel, request: Command) -> None:
+        if self._heartbeats.get(channel.channel_id) == request.body:
+            return
         try:
             client_id = HeartbeatData.decode(request.body).client_id
         except RocketMQError:
@@ -133,3 +137,4 @@ class Exchange:
         if channel.channel_id not in self._client_ids:
             channel.on_close.append(lambda channel: self._forget_client(channel.channel_id))
         self._client_ids[channel.channel_id] = client_id
+        self._heartbeats[channel.channel_id] = request.body

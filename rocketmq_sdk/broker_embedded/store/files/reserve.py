@@ -94,6 +94,18 @@ class SpaceReserve:
         """How many bytes are held now. Raises `StoreError`."""
         return self._files.open(PATH).size() if self._files.exists(PATH) else 0
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is one; in memory there is none."""
+        try:
+            return self.wanted > 0
+        except StoreError:
+            return True  # the disk does not tell at the moment
+
+    async def keep(self) -> None:
+        """Take space again that is kept for small files, as far as there is some."""
+        await self._files.run(self.fill)
+
     def fill(self) -> None:
         """Take the space that is missing, as far as there is some; never raises.
 
