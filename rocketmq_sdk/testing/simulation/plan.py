@@ -11,20 +11,17 @@ import attrs
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.testing.simulation.troubles import (
     EVERYBODY,
-    BadDisk,
+    KINDS,
+    Below,
     Cut,
-    Disconnect,
-    FullDisk,
-    Kill,
+    OneOf,
     PowerCut,
-    SlowDisk,
-    SlowNetwork,
-    Stop,
+    Seconds,
     Trouble,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
 FIRST: Final = 5.0
 """Seconds in which nothing goes wrong, so that a scenario can begin."""
@@ -35,7 +32,6 @@ LONGEST: Final = 300.0
 MOST: Final = 8
 """Most troubles, unless a plan is told otherwise."""
 HOUR: Final = 3600.0
-_READ, _WRITE, _SYNC = "read", "write", "sync"
 
 
 def broker_names(masters: int, slaves: int) -> tuple[str, ...]:
@@ -150,34 +146,27 @@ class Draw:
         plan, generator = self._plan, self._generator
         at, lasts = self._time()
         broker = generator.choice(plan.brokers)
-        kinds: list[Callable[[], Trouble]] = [
-            lambda: Kill(at=at, lasts=lasts, broker=broker),
-            lambda: Stop(at=at, lasts=lasts, broker=broker),
-            lambda: Disconnect(at=at, broker=broker),
-            lambda: SlowNetwork(
-                at=at, lasts=lasts, broker=broker, seconds=round(10 ** generator.uniform(-2, 1), 3)
-            ),
-            lambda: FullDisk(at=at, lasts=lasts, broker=broker),
-            lambda: SlowDisk(
-                at=at, lasts=lasts, broker=broker, seconds=round(10 ** generator.uniform(-3, 0), 3)
-            ),
-            lambda: BadDisk(
-                at=at,
-                lasts=lasts,
-                broker=broker,
-                operation=generator.choice((_READ, _WRITE, _SYNC)),
-                times=generator.choice((1, 3, 20)),
-            ),
-            lambda: self._cut(at, lasts, broker),
-            lambda: self._cut(at, lasts, broker),
+        kinds = [
+            kind
+            for kind in KINDS
+            for _ in range(kind.often)
+            if plan.power_cuts or not kind.power_cuts
         ]
-        if plan.power_cuts:
-            kinds.append(
-                lambda: PowerCut(
-                    at=at, lasts=lasts, broker=broker, seed=generator.randrange(1 << 30)
-                )
-            )
-        return generator.choice(kinds)()
+        kind = generator.choice(kinds)
+        if kind.make is Cut:
+            return self._cut(at, lasts, broker)
+        values = {name: self._value(field) for name, field in kind.fields.items()}
+        if kind.lasts:
+            values["lasts"] = lasts
+        return kind.make(at=at, broker=broker, **values)
+
+    def _value(self, field: Seconds | OneOf | Below) -> object:
+        generator = self._generator
+        if isinstance(field, Seconds):
+            return round(10 ** generator.uniform(field.low, field.high), 3)
+        if isinstance(field, OneOf):
+            return generator.choice(field.values)
+        return generator.randrange(field.end)
 
     def _cut(self, at: float, lasts: float, broker: str) -> Cut:
         generator = self._generator

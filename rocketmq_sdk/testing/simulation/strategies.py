@@ -9,15 +9,11 @@ from hypothesis import strategies as st
 from rocketmq_sdk.testing.simulation.plan import FIRST, HOUR, LONGEST, MOST, Plan
 from rocketmq_sdk.testing.simulation.troubles import (
     EVERYBODY,
-    BadDisk,
+    KINDS,
+    Below,
     Cut,
-    Disconnect,
-    FullDisk,
-    Kill,
-    PowerCut,
-    SlowDisk,
-    SlowNetwork,
-    Stop,
+    OneOf,
+    Seconds,
     Trouble,
 )
 
@@ -69,29 +65,24 @@ def _troubles(size: Plan) -> st.SearchStrategy[Trouble]:
     }
     broker = st.sampled_from(size.brokers)
     anybody = st.sampled_from([*size.brokers, *size.parties])
-    seconds = st.sampled_from((0.01, 0.1, 1.0, 10.0))
-    kinds = [
-        st.builds(Disconnect, at=times["at"], broker=broker),
-        st.builds(Stop, broker=broker, **times),
-        st.builds(Kill, broker=broker, **times),
-        st.builds(
-            Cut,
-            one=broker,
-            other=st.one_of(st.just(EVERYBODY), anybody),
-            one_way=st.booleans(),
-            **times,
-        ).filter(lambda cut: cut.one != cut.other),
-        st.builds(SlowNetwork, broker=broker, seconds=seconds, **times),
-        st.builds(SlowDisk, broker=broker, seconds=st.sampled_from((0.001, 0.1, 1.0)), **times),
-        st.builds(FullDisk, broker=broker, **times),
-        st.builds(
-            BadDisk,
-            broker=broker,
-            operation=st.sampled_from(("write", "sync", "read")),
-            times=st.sampled_from((1, 3, 20)),
-            **times,
-        ),
-    ]
-    if size.power_cuts:
-        kinds.append(st.builds(PowerCut, broker=broker, seed=st.integers(0, 1 << 16), **times))
+    kinds: list[st.SearchStrategy[Trouble]] = []
+    for kind in sorted(KINDS, key=lambda kind: kind.lasts):  # what is simpler comes first
+        if kind.power_cuts and not size.power_cuts:
+            continue
+        when = times if kind.lasts else {"at": times["at"]}
+        if kind.make is Cut:
+            other = st.one_of(st.just(EVERYBODY), anybody)
+            cuts = st.builds(Cut, one=broker, other=other, one_way=st.booleans(), **when)
+            kinds.append(cuts.filter(lambda cut: cut.one != cut.other))
+        else:
+            values = {name: _values(field) for name, field in kind.fields.items()}
+            kinds.append(st.builds(kind.make, broker=broker, **when, **values))
     return st.one_of(kinds)
+
+
+def _values(field: Seconds | OneOf | Below) -> st.SearchStrategy[object]:
+    if isinstance(field, Seconds):
+        return st.sampled_from([10.0**power for power in range(field.low, field.high + 1)])
+    if isinstance(field, OneOf):
+        return st.sampled_from(field.values)
+    return st.integers(0, field.end - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -214,3 +215,58 @@ class BadDisk(_Disk):
         """EIO."""
         operation = Operation(self.operation)
         return DiskFault(operation, "*", code=errno.EIO, times=self.times)
+
+
+# What is drawn, at random or by hypothesis
+
+
+@attrs.frozen
+class Seconds:
+    """From `10 ** low` to `10 ** high` seconds; short ones as often as long ones."""
+
+    low: int
+    high: int
+
+
+@attrs.frozen
+class OneOf:
+    """One of these values."""
+
+    values: tuple[object, ...]
+
+
+@attrs.frozen
+class Below:
+    """A whole number below this one."""
+
+    end: int
+
+
+@attrs.frozen(kw_only=True)
+class Kind:
+    """What may be drawn for a plan, besides its time and its broker."""
+
+    make: Callable[..., Trouble]
+    fields: Mapping[str, Seconds | OneOf | Below] = attrs.field(factory=dict)
+    lasts: bool = True
+    often: int = 1
+    """How often it comes, beside the others."""
+    power_cuts: bool = False
+    """Whether the plan has to allow power cuts."""
+
+
+KINDS: Final = (
+    Kind(make=Kill),
+    Kind(make=Stop),
+    Kind(make=Disconnect, lasts=False),
+    Kind(make=SlowNetwork, fields={"seconds": Seconds(-2, 1)}),
+    Kind(make=FullDisk),
+    Kind(make=SlowDisk, fields={"seconds": Seconds(-3, 0)}),
+    Kind(
+        make=BadDisk,
+        fields={"operation": OneOf(("read", "write", "sync")), "times": OneOf((1, 3, 20))},
+    ),
+    Kind(make=Cut, often=2),
+    Kind(make=PowerCut, fields={"seed": Below(1 << 30)}, power_cuts=True),
+)
+"""All that goes wrong in a plan that is drawn. Of a `Cut` the two sides are drawn."""
