@@ -323,11 +323,12 @@ class TestBroker(RunsOnce):
             self._errors.clear()
 
     async def _leave(self) -> None:
-        try:
-            if self._present is not None:
-                await self._end_life()
-        finally:
-            self._nursery = None
+        with trio.CancelScope(shield=True):
+            async with self._changing:
+                try:
+                    await self._stop()
+                finally:
+                    self._nursery = None
 
     @contextmanager
     def _watching_listeners(self) -> Iterator[None]:
@@ -340,11 +341,16 @@ class TestBroker(RunsOnce):
     async def start(self) -> None:
         """Begin a life, on what the one before has left; does nothing while it runs.
 
-        Raises what entering an `EmbeddedBroker` raises.
+        Raises what entering an `EmbeddedBroker` raises. Whoever changes the life of a
+        broker at the same time waits for its turn.
         """
         async with self._changing:
-            if self._present is None:
-                await self._begin_life()
+            await self._start()
+
+    async def _start(self) -> None:
+        """`start`, of whoever has its turn."""
+        if self._present is None:
+            await self._begin_life()
 
     async def stop(self) -> None:
         """End its life in order: clients are told, everything is written.
@@ -352,13 +358,18 @@ class TestBroker(RunsOnce):
         Until `start` its address refuses connections. Does nothing while it is stopped.
         """
         async with self._changing:
-            if self._present is not None:
-                await self._end_life()
+            await self._stop()
+
+    async def _stop(self) -> None:
+        """`stop`, of whoever has its turn."""
+        if self._present is not None:
+            await self._end_life()
 
     async def restart(self) -> None:
-        """`stop` and `start`."""
-        await self.stop()
-        await self.start()
+        """`stop` and `start` in one step."""
+        async with self._changing:
+            await self._stop()
+            await self._start()
 
     async def kill(self) -> None:
         """End its life as `kill -9` does; does nothing while it is stopped.
@@ -367,9 +378,12 @@ class TestBroker(RunsOnce):
         written only now and then, such as offsets of groups, may fall back.
         """
         async with self._changing:
-            life = self._present
-            if life is None:
-                return
+            await self._kill()
+
+    async def _kill(self) -> None:
+        """`kill`, of whoever has its turn."""
+        life = self._present
+        if life is not None:
             with self._as_killed(life):
                 await self._end_life()
 
@@ -380,9 +394,10 @@ class TestBroker(RunsOnce):
         """
         if self._faulty is None:
             raise ConfigurationError("a power cut needs TestBroker(files=FaultyFileSystem())")
-        await self.kill()
-        self._faulty = self._faulty.power_cut(seed)
-        self._next = None
+        async with self._changing:
+            await self._kill()
+            self._faulty = self._faulty.power_cut(seed)
+            self._next = None
 
     @contextmanager
     def _as_killed(self, life: BrokerLife) -> Iterator[None]:
@@ -517,27 +532,30 @@ class TestBroker(RunsOnce):
         """Its whole state. It is stopped for that in order and started again."""
         if self._path is None and self._kept is None:
             raise ConfigurationError("the state of a FaultyFileSystem cannot be kept")
-        was_running = self.running
-        await self.stop()
-        try:
-            return Snapshot.of(self._kept, self._path)
-        finally:
-            if was_running:
-                await self.start()
+        async with self._changing:
+            was_running = self.running
+            await self._stop()
+            try:
+                return Snapshot.of(self._kept, self._path)
+            finally:
+                if was_running:
+                    await self._start()
 
     async def restore(self, snapshot: Snapshot) -> None:
         """Have the state of a snapshot; it runs afterwards, clients connect again."""
-        await self._replace(snapshot)
+        async with self._changing:
+            await self._replace(snapshot)
 
     async def reset(self) -> None:
         """Be a new broker: no topics, no messages, no faults, nothing recorded.
 
         Addresses stay, and connections break. It runs afterwards.
         """
-        self.faults.clear()
-        self._exchange.release = self._began_as
-        await self._replace(Snapshot())
-        self._forget()
+        async with self._changing:
+            self.faults.clear()
+            self._exchange.release = self._began_as
+            await self._replace(Snapshot())
+            self._forget()
 
     async def emulate(self, release: str | None) -> None:
         """Be to clients as Apache's broker of another release, such as "4.9.7".
@@ -547,16 +565,16 @@ class TestBroker(RunsOnce):
         release that cannot be emulated, and changes nothing then.
         """
         wanted = self._began_as if release is None else Release(release)
-        running = self.running
-        await self.stop()
-        self._exchange.release = wanted
-        if running:
-            await self.start()
+        async with self._changing:
+            running = self.running
+            await self._stop()
+            self._exchange.release = wanted
+            if running:
+                await self._start()
 
     async def _replace(self, snapshot: Snapshot) -> None:
         if self._path is None and self._kept is None:
             raise ConfigurationError("the state of a FaultyFileSystem cannot be replaced")
-        await self.kill()
-        async with self._changing:
-            snapshot.put_back(self._kept, self._path)
-            await self._begin_life()
+        await self._kill()
+        snapshot.put_back(self._kept, self._path)
+        await self._begin_life()

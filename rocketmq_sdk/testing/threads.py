@@ -143,6 +143,11 @@ class _Face:
         return self._broker.running
 
     @property
+    def emulates(self) -> str | None:
+        """The older release that it is to its clients; None where it is itself."""
+        return self._broker.emulates
+
+    @property
     def faults(self) -> RequestFaults:
         """What goes wrong, as the test declares it; from any thread."""
         return self._broker.faults

@@ -138,3 +138,21 @@ async def test_a_broker_whose_files_are_corrupt_says_so_at_the_start(
         with pytest.raises(Exception, match=r"topics\.json"):
             await broker.start()
         assert not broker.running
+
+
+async def test_changes_at_the_same_time_wait_for_each_other(autojump_clock: MockClock) -> None:
+    """Each is one step: none meets the broker while another one has it stopped."""
+    async with TestBroker() as broker:
+        await broker.seed(topics={"orders": 1}, messages={"orders": ["1"]})
+        async with trio.open_nursery() as nursery:
+            for change in (broker.restart, broker.snapshot, broker.restart):
+                nursery.start_soon(change)
+            nursery.start_soon(broker.emulate, "5.1.4")
+            nursery.start_soon(broker.emulate, "4.9.7")
+        assert broker.health()
+        assert broker.emulates in ("4.9.7", "5.1.4")
+        assert len(broker.sent("orders")) == 1
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.reset)
+            nursery.start_soon(broker.restart)
+        assert (broker.running, broker.sent("orders")) == (True, [])
