@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from rocketmq_sdk import (
+    AutoBatch,
     Client,
     EmbeddedBroker,
     LitePullConsumer,
@@ -108,7 +109,7 @@ async def test_what_the_error_says_works() -> None:
 async def test_batches_and_handles_are_refused_too() -> None:
     async with (
         EmbeddedBroker() as broker,
-        Producer("shop", namesrv=broker, auto_batch=True) as producer,
+        Producer("shop", namesrv=broker, auto_batch=AutoBatch(linger=30)) as producer,
     ):
         handle = producer.submit(MESSAGE)
 
@@ -121,6 +122,7 @@ async def test_batches_and_handles_are_refused_too() -> None:
                 await handle.settled()
 
         await trio.to_thread.run_sync(trio.run, elsewhere)
+        await producer.flush()
         assert (await handle).queue.topic == TOPIC
 
 
