@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.names import RETRY_PREFIX, check_send_topic
 from rocketmq_sdk.protocol.batch_codec import FRAME_OVERHEAD, batch_head
@@ -13,7 +14,7 @@ from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.text import encode_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
@@ -131,6 +132,20 @@ def encode_elements(elements: Iterable[Element], ids: Iterable[str]) -> bytes:
             head, last = batch_head(*numbers), numbers
         parts += (head, body, form.before, message_id.encode(), form.behind)
     return b"".join(parts)
+
+
+def no_message(given: object) -> WrongTypeError:
+    """The error for what is no message."""
+    return WrongTypeError(f'{given!r:.200} is no Message; send Message("topic", b"body")')
+
+
+def check_messages(messages: Sequence[Message]) -> None:
+    """Raise `WrongTypeError` for what is no sequence of messages."""
+    if not isinstance(messages, Sequence):
+        raise WrongTypeError(f"messages is {messages!r:.200}; give a list of Message")
+    for message in messages:
+        if not isinstance(message, Message):
+            raise no_message(message)
 
 
 class Batch(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Unpack
 
 import trio
@@ -12,9 +11,9 @@ from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.errors import (
     ConfigurationError,
     RequestTimeoutError,
+    RocketMQError,
     SendTimeout,
     TooManyRequestsError,
-    WrongTypeError,
 )
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.model.message import Message
@@ -22,12 +21,15 @@ from rocketmq_sdk.producer.accumulator import AccumulatedHandle
 from rocketmq_sdk.producer.engine import SendEngine, connect_to_all
 from rocketmq_sdk.producer.handle import Aim, SendHandle
 from rocketmq_sdk.producer.health import ProducerHealth, health_of
+from rocketmq_sdk.producer.outcome import final_error
 from rocketmq_sdk.producer.outgoing import (
     Batch,
+    check_messages,
     check_one_sharding_key,
     check_size,
     compressed,
     make_batch,
+    no_message,
     tail_of,
     wrap_batch,
 )
@@ -36,7 +38,7 @@ from rocketmq_sdk.producer.request_reply import request_properties
 from rocketmq_sdk.validators import to_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from datetime import timedelta
 
     from rocketmq_sdk.client.queries import MessageQueries
@@ -97,7 +99,7 @@ class Producer(SendEngine):
         try:
             size = len(message.body)
         except AttributeError:
-            raise _no_message(message) from None
+            raise no_message(message) from None
         if self._types is not None:
             await self._hold_to_type((message,))
         if self._under_way.is_full(size):
@@ -127,7 +129,7 @@ class Producer(SendEngine):
         try:
             size = len(message.body)
         except AttributeError:
-            raise _no_message(message) from None
+            raise no_message(message) from None
         if size >= COMPRESS_IN_THREAD or self._types is not None or self._under_way.is_full(size):
             return None
         if (
@@ -150,7 +152,7 @@ class Producer(SendEngine):
         try:
             size = len(message.body)
         except AttributeError:
-            raise _no_message(message) from None
+            raise no_message(message) from None
         under_way = self._under_way
         if under_way.is_full(size) or under_way.count + ahead >= self.config.max_in_flight:
             raise under_way.refusal()
@@ -203,7 +205,7 @@ class Producer(SendEngine):
         try:
             size = len(message.body)
         except AttributeError:
-            raise _no_message(message) from None
+            raise no_message(message) from None
         if self._under_way.is_full(size):
             raise self._under_way.refusal()
         if self._types is not None:
@@ -240,7 +242,7 @@ class Producer(SendEngine):
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         if not isinstance(message, Message):
-            raise _no_message(message)
+            raise no_message(message)
         self._running_loop()
         with trio.move_on_after(seconds):
             await self._hold_to_type((message,))
@@ -269,7 +271,7 @@ class Producer(SendEngine):
         of `send`; `ConfigurationError` also for a batch that is empty, mixed, delayed
         or over `max_message_size` when encoded.
         """
-        _check_messages(messages)
+        check_messages(messages)
         await self._hold_to_type(messages)
         aim = Aim(queue=queue, selector=selector, key=key)
         return await self._send_batch(*self._join(messages, aim, timeout), **aim)
@@ -308,7 +310,7 @@ class Producer(SendEngine):
 
     def _check_batch_room(self, messages: Sequence[Message], ahead: int) -> None:
         """`_check_room` for messages in one request."""
-        _check_messages(messages)
+        check_messages(messages)
         if not messages:
             raise ConfigurationError("the batch is empty")
         size, under_way = sum([len(message.body) for message in messages]), self._under_way
@@ -579,22 +581,12 @@ class Producer(SendEngine):
             self._hooks.before(handle)
         try:
             await loop.oneway(handle)
+        except RocketMQError as error:  # perhaps that of a question for a route
+            handle.error = final_error(error, unknown=False)
+            raise handle.error from error
         except Exception as error:
             handle.error = error
             raise
         finally:
             if self._hooked:
                 self._hooks.after((handle,))
-
-
-def _no_message(given: object) -> WrongTypeError:
-    return WrongTypeError(f'{given!r:.200} is no Message; send Message("topic", b"body")')
-
-
-def _check_messages(messages: Sequence[Message]) -> None:
-    """Raise `WrongTypeError` for what is no sequence of messages."""
-    if not isinstance(messages, Sequence):
-        raise WrongTypeError(f"messages is {messages!r:.200}; give a list of Message")
-    for message in messages:
-        if not isinstance(message, Message):
-            raise _no_message(message)

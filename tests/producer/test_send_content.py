@@ -136,6 +136,10 @@ async def test_oneway(autojump_clock: MockClock) -> None:
         await cluster.brokers[1].stop()
         with trio.fail_after(10), pytest.raises((ConnectError, SendTimeout)):
             await producer.send_oneway(message())
+        cluster.name_servers[0].silent = True
+        with pytest.raises(SendTimeout) as caught:
+            await producer.send_oneway(Message("unknown", b"x"), timeout=10)
+        assert not caught.value.outcome_unknown
 
 
 @pytest.mark.parametrize("character", ["a", "é", "漢", "😀"])
