@@ -1,11 +1,12 @@
 """Pulls of one queue that arrived together, served as one run.
 
 A reader that knows how many messages an answer brings asks for several of them at once,
-as the Spark source does: the same queue, group and subscription, other offsets. What
-they have in common is looked up and checked once, and their answers are written from a
-template. Those that may be held, that commit an offset, that use what heartbeats
-brought, or that find nothing are served by `PullProcessor`, and so is each that comes
-alone; both give the same answers and count the same.
+as consumers with a backlog and the Spark source do: the same queue, group and
+subscription, other offsets. What they have in common is looked up and checked once, and
+their answers are written from a template. The first one may commit an offset. Those
+that may be held, that commit behind the first, or that find nothing are served by
+`PullProcessor`, and so is each that comes alone; both give the same answers and count
+the same.
 """
 
 from __future__ import annotations
@@ -30,8 +31,13 @@ if TYPE_CHECKING:
 
 RUN_BYTES: Final = 512 * 1024
 """Bytes of answers after which a run ends, so that others have their turn."""
-_ASKED: Final = str(int(PullSysFlag.SUBSCRIPTION))
-"""The `sysFlag` of pulls that bring their subscription and ask for nothing else."""
+_COMMITS: Final = str(int(PullSysFlag.COMMIT_OFFSET))
+_READS: Final = frozenset(
+    str(flag | lite)
+    for flag in (0, int(PullSysFlag.SUBSCRIPTION))
+    for lite in (0, int(PullSysFlag.LITE_PULL))
+)
+"""The `sysFlag` of pulls that ask for nothing but what is there."""
 _OFFSET_DIGITS: Final = 18
 _COUNT_DIGITS: Final = 9
 _VARYING: Final = ("suggestWhichBrokerId", "nextBeginOffset", "minOffset", "maxOffset")
@@ -72,15 +78,16 @@ class PlainPulls:
 
         Returns their answers.
         """
-        if requests[0].ext_fields.get("sysFlag") != _ASKED:
-            return []  # as all pulls of consumers are
+        flags = requests[0].ext_fields.get("sysFlag")
+        if flags not in _READS and flags != _COMMITS:
+            return []  # as all pulls are that may wait
         asked = _alike(requests)
         read = self._pulls.plain_read(channel, requests[0]) if len(asked) > 1 else None
         if read is None:
             return []
-        flags = read.topic.topic_sys_flag, read.group.group_sys_flag
-        if flags != self._flags:
-            self._configure(flags)
+        kinds = read.topic.topic_sys_flag, read.group.group_sys_flag
+        if kinds != self._flags:
+            self._configure(kinds)
         return self._read(channel, requests, asked, read)
 
     def _read(
@@ -124,7 +131,10 @@ class PlainPulls:
             stats.got(topic, group, queue_id, messages, size, len(found))
             if stats.figures is not None:
                 stats.figures.pulled(topic, group, messages, size)
-            self._core.offsets.note_pulled(group, topic, queue_id, found[-1][0])
+            offsets = self._core.offsets
+            if header.sys_flag & PullSysFlag.COMMIT_OFFSET:
+                offsets.commit(group, topic, queue_id, header.commit_offset)
+            offsets.note_pulled(group, topic, queue_id, found[-1][0])
         return self._answers(channel, requests, read, found, bounds)
 
     def _answers(
@@ -174,6 +184,12 @@ def _alike(requests: Sequence[Command]) -> list[tuple[int, int]]:
     if texts > TEXT_MAX or "queueOffset" not in fields or "maxMsgNums" not in fields:
         return found
     same = {"queueOffset": fields["queueOffset"], "maxMsgNums": fields["maxMsgNums"]}
+    if fields.get("sysFlag") == _COMMITS:
+        others = {**fields, "sysFlag": "0", "commitOffset": "0"}
+        if not _is_number(fields.get("commitOffset", ""), _OFFSET_DIGITS):
+            return found
+    else:
+        others = fields
     for request in requests:
         ext = request.ext_fields
         offset, most = ext.get("queueOffset", ""), ext.get("maxMsgNums", "")
@@ -184,7 +200,7 @@ def _alike(requests: Sequence[Command]) -> list[tuple[int, int]]:
             or request.encoding is not HeaderEncoding.JSON
             or not _is_number(offset, _OFFSET_DIGITS)
             or not _is_number(most, _COUNT_DIGITS)
-            or {**ext, **same} != fields
+            or {**ext, **same} != (others if found else fields)
         ):
             break
         found.append((int(offset), int(most)))

@@ -133,7 +133,7 @@ class PullProcessor:
             return _answer(ResponseCode.NO_PERMISSION, refused.remark, refused.forbidden)
 
     def plain_read(self, channel: Channel, request: Command) -> PlainRead | None:
-        """What a pull reads with its own subscription by tags, after all checks.
+        """What a pull reads, after all checks.
 
         None for one that is refused, or that needs more than a read; nothing was
         changed then.
@@ -152,7 +152,7 @@ class PullProcessor:
                 return None
             group = self._check_group(request, header)
             topic = self._check_topic(channel, header)
-            message_filter = self._requested_filter(header)
+            message_filter = self._filter_of(header, group)
         except RocketMQError:
             return None  # served alone, it is told why
         if (
@@ -173,13 +173,10 @@ class PullProcessor:
         first = held is None
         group = self._check_group(request, header)
         topic = self._check_topic(channel, header)
-        if header.sys_flag & PullSysFlag.SUBSCRIPTION:
-            message_filter = self._requested_filter(header) if held is None else held.message_filter
+        if held is not None and header.sys_flag & PullSysFlag.SUBSCRIPTION:
+            message_filter = held.message_filter
         else:
-            subscription = self._check_registered(header, group)
-            message_filter = self._filters.registered(
-                header.consumer_group, subscription, header.sub_version
-            )
+            message_filter = self._filter_of(header, group)
         name, queue_id = header.topic, header.queue_id
         resets = self._core.config.current.use_server_side_reset_offset
         reset = self._offsets.take_reset(header.consumer_group, name, queue_id) if resets else None
@@ -202,6 +199,15 @@ class PullProcessor:
                 )
             result = found
         return self._finish(channel, request, header, topic, group, message_filter, result, first)
+
+    def _filter_of(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> MessageFilter | None:
+        """The filter of a pull's own subscription, else of what heartbeats brought."""
+        if header.sys_flag & PullSysFlag.SUBSCRIPTION:
+            return self._requested_filter(header)
+        subscription = self._check_registered(header, group)
+        return self._filters.registered(header.consumer_group, subscription, header.sub_version)
 
     def _requested_filter(self, header: PullMessageRequestHeader) -> MessageFilter | None:
         """The filter of the subscription in a pull's own header."""

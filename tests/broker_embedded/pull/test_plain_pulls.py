@@ -17,7 +17,7 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, HeaderEncoding
 from rocketmq_sdk.protocol.frame import decode_frame
 from rocketmq_sdk.protocol.message_codec import decode_messages
-from support.broker import open_broker, open_on, pull_request
+from support.broker import heartbeat, open_broker, open_on, pull_request, subscription
 from support.chunks import exchange
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ async def outcome_of(chunks: Sequence[Sequence[Command]], reset: bool) -> Outcom
             await peer.send("plain", b"%d" % number, queue_id=number % 2, properties=tag)
         for group in ("CG", "reset"):
             await peer.ask(pull_request("plain", 0, group=group))
+        for group, wanted in (("CG", "*"), ("reset", "1 || 2")):
+            await peer.ask(heartbeat(group, group, subscription("plain", wanted, version=0)))
         if reset:
             broker.core.offsets.assign_reset("reset", "plain", 0, 3)
         return outcome(broker, await exchange(broker, chunks))
@@ -108,13 +110,16 @@ def pulls(draw: st.DrawFn) -> list[Command]:
     requests = []
     topic = draw(st.sampled_from(["plain", "plain", "plain", "other", "nothing"]))
     group = draw(st.sampled_from(["CG", "CG", "reset", "bad group!"]))
-    expression = draw(st.sampled_from(["*", "*", "", "0 || 1", None]))
+    expression = draw(st.sampled_from(["*", "*", "", "0 || 1", None, None, None]))
     following = 0
+    commits = expression is None and draw(st.booleans())
     for number in range(1, draw(st.integers(2, 12)) + 1):
         offset = draw(st.sampled_from([following, following, following, number]))
         most = draw(st.sampled_from([2, 2, 4, 32, 0]))
         following = offset + most
         command = pull_request(topic, offset, group=group, expression=expression, max_msg_nums=most)
+        if commits and (number == 1 or draw(st.integers(0, 5)) == 0):
+            command.ext_fields |= {"sysFlag": "1", "commitOffset": str(draw(st.integers(0, 9)))}
         what = draw(st.integers(0, 19))
         if what == 0:
             command.ext_fields[draw(st.sampled_from(FIELDS))] = draw(st.sampled_from(ODD))
@@ -140,6 +145,33 @@ def test_a_chunk_gets_the_same_answers_as_its_pulls_one_by_one(
 ) -> None:
     alone = run([[request] for request in requests], reset=reset)
     assert run([requests], reset=reset) == alone
+
+
+async def test_a_run_of_a_consumer_is_served_together_with_its_commit(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with trio.fail_after(60):
+        async with open_broker(**FEW) as (broker, peer):
+            for number in range(12):
+                await peer.send("plain", b"%d" % number)
+            await peer.ask(pull_request("plain", 0))  # makes the group
+            await peer.ask(heartbeat("one", "CG", subscription("plain", version=0)))
+            alone = list[Command]()
+            monkeypatch.setattr(
+                broker.parts.pull._pulls, "pull", lambda _channel, request: alone.append(request)
+            )
+            requests = [
+                numbered(pull_request("plain", offset, expression=None), number)
+                for number, offset in enumerate((0, 4, 8), 1)
+            ]
+            requests[0].ext_fields |= {"sysFlag": "1", "commitOffset": "3"}
+            answers = [
+                decode_frame(each[4:]) for each in (await exchange(broker, [requests])).values()
+            ]
+            bodies = [each.body for answer in answers for each in decode_messages(answer.body)]
+            assert bodies == [b"%d" % number for number in range(12)]
+            assert not alone
+            assert broker.core.offsets.query("CG", "plain", 0) == 3
 
 
 async def test_pulls_of_a_queue_are_checked_once_and_end_before_what_finds_nothing(
