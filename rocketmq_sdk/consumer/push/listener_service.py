@@ -46,7 +46,7 @@ logger = logging.getLogger("rocketmq_sdk.consumer")
 
 GiveBack = Callable[["ReceivedMessage", int], Awaitable[bool]]
 
-STREAK: Final = 32
+STREAK: Final = 128
 """Messages after which a worker yields to other tasks if its listener never waits."""
 SLICE: Final = 0.005
 """Seconds after which it does so if its listener is slow without waiting."""

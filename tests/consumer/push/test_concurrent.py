@@ -17,6 +17,7 @@ from rocketmq_sdk.consumer.pop.popped_queue import PoppedQueue
 from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt
 from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
 from rocketmq_sdk.consumer.push.concurrent import ConcurrentService
+from rocketmq_sdk.consumer.push.listener_service import STREAK
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.protocol.receipt_handle import ReceiptHandle
@@ -135,17 +136,17 @@ async def test_a_listener_that_never_waits_lets_others_run(autojump_clock: MockC
 
     service = service_of(listener, concurrency=4)
     (cache,) = queues(1)
-    fill(cache, 500)
+    fill(cache, 3000)
     service.add(cache)
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
             service.start(nursery)
-            while consumed < 500:
+            while consumed < 3000:
                 turns.append(consumed)
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
-    steps = [after - before for before, after in zip(turns, [*turns[1:], 500], strict=True)]
-    assert max(steps) <= 2 * 4 * 32
+    steps = [after - before for before, after in zip(turns, [*turns[1:], 3000], strict=True)]
+    assert max(steps) <= 2 * 4 * STREAK
 
 
 async def test_a_withdrawn_queue_is_finished_but_not_continued(autojump_clock: MockClock) -> None:
