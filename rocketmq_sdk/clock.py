@@ -52,6 +52,11 @@ class Clock(Protocol):
         ...
 
 
+def thread_seconds() -> float:
+    """Processor seconds of the calling thread; only differences mean something."""
+    return time.thread_time()
+
+
 def monotonic_ms(clock: Clock) -> int:
     """Milliseconds that never go back; only differences mean something."""
     return int(clock.monotonic() * 1000)

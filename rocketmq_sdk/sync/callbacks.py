@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import outcome
 import trio
 
+from rocketmq_sdk.clock import thread_seconds
 from rocketmq_sdk.consumer.listener import is_async
 from rocketmq_sdk.errors import ConfigurationError
 
@@ -28,7 +29,11 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.lite_pull.member import AssignmentChange
 
 HELP: Final = 0.001
-"""Seconds after which calls that still wait get another thread."""
+"""Seconds after which calls that still wait get another thread.
+
+As long as threads could work meanwhile."""
+LONGEST: Final = 0.02
+"""Seconds after which that is so even if this thread has kept the others from work."""
 SLOW: Final = 0.1
 """Seconds for which a function is taken for slow after that, so that none waits."""
 TOGETHER: Final = 16
@@ -234,8 +239,7 @@ class ThreadCalls:
         try:
             while self.line or self._together:
                 first = self.line[0] if self.line else None
-                await trio.sleep(HELP)
-                self._collect()
+                await self._give_time()
                 waits = bool(self.line) and self.line[0] is first
                 if waits:
                     self._slow_until = trio.current_time() + SLOW
@@ -245,6 +249,19 @@ class ThreadCalls:
                 self._break_up(all_of_them=waits)
         finally:
             self._helping = False
+
+    async def _give_time(self) -> None:
+        """Wait until the threads had a while to work in.
+
+        While this thread is busy they do not: it keeps the interpreter lock.
+        """
+        began, busy = trio.current_time(), thread_seconds()
+        while True:
+            await trio.sleep(HELP)
+            self._collect()
+            passed = trio.current_time() - began
+            if passed >= LONGEST or passed - (thread_seconds() - busy) >= HELP / 2:
+                return
 
     def _break_up(self, *, all_of_them: bool) -> None:
         """Give back calls that would come after one that takes long.
