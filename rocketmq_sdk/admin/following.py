@@ -17,7 +17,7 @@ from rocketmq_sdk.backoff import Backoff
 from rocketmq_sdk.client.api.offsets import max_offset, min_offset, search_offset
 from rocketmq_sdk.client.api.pull import pull_message
 from rocketmq_sdk.client.queries import address_of
-from rocketmq_sdk.errors import RocketMQError, SubscriptionError
+from rocketmq_sdk.errors import NotPermittedError, RocketMQError, SubscriptionError
 from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.names import TOOLS_GROUP
 from rocketmq_sdk.protocol.flags import PullSysFlag
@@ -118,8 +118,8 @@ class Follower:
             try:
                 offset = await self._pull(queue, offset)
                 failures = 0
-            except SubscriptionError:
-                raise  # the expression is wrong for every broker
+            except (SubscriptionError, NotPermittedError):
+                raise  # the expression is wrong for every broker; nothing changes by waiting
             except RocketMQError as error:
                 logger.warning(
                     "%r cannot be read (%s); it is tried again",

@@ -57,7 +57,9 @@ class SecuredPorts:
 
     def services(self) -> Iterable[Service]:
         """Reading certificates again when their files change."""
-        return [Service("TLS certificates", each.run, trouble=each) for each in self._live]
+        return [
+            Service("reload of TLS certificates", each.run, trouble=each) for each in self._live
+        ]
 
     async def accept(self, stream: trio.abc.Stream, address: str) -> trio.abc.Stream:
         """The stream to speak on with a peer that has connected to the port for slaves.

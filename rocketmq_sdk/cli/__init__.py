@@ -202,13 +202,15 @@ def _run(known: Parser, options: argparse.Namespace) -> int:
 
 def _tell(error: RocketMQError | OSError, *, as_json: bool) -> None:
     """Say on standard error what ended a command, as JSON where that is wanted."""
-    name = type(error).__name__
+    name, notes = type(error).__name__, getattr(error, "__notes__", ())
     if as_json:
         told: dict[str, object] = {"error": name, "message": str(error)}
         if (code := getattr(error, "code", None)) is not None:
             told["code"] = int(code)
+        if notes:
+            told["hint"] = "; ".join(notes)
         print(json.dumps(told, ensure_ascii=False), file=sys.stderr)
     elif isinstance(error, ConfigurationError):
         print(f"rocketmq: {error}", file=sys.stderr)
     else:
-        print(f"rocketmq: {name}: {error}", file=sys.stderr)
+        print(f"rocketmq: {name}: {error}", *notes, sep="\n", file=sys.stderr)

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import stat
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -176,6 +178,24 @@ def _warn_of_open_replication(host: str, address: str, config: BrokerConfig) -> 
         )
 
 
+def _warn_of_open_secrets(path: str, config: BrokerConfig) -> None:
+    """Say when every user of the machine may read the secrets in a file."""
+    tls = config.tls
+    secrets = (
+        config.init_authentication_user,
+        config.inner_client_authentication_credentials,
+        tls.tls_server_key_password,
+        tls.tls_client_key_password,
+    )
+    if any(secrets) and Path(path).stat().st_mode & stat.S_IROTH:
+        print(
+            f"rocketmq: warning: {path} holds secrets, and everybody on this machine may read it: "
+            f"chmod 600 {path}",
+            file=sys.stderr,
+            flush=True,
+        )
+
+
 def _warn_of_open_metrics(address: str | None) -> None:
     """Say when others than this machine's programs may read the metrics."""
     if address is not None and not is_loopback(split_address(address)[0]):
@@ -204,6 +224,8 @@ def _say_ready(broker: EmbeddedBroker, manager: ServiceManager, *, as_json: bool
 def run_broker(options: argparse.Namespace) -> int:
     """Serve until SIGINT or SIGTERM; 0 after a clean end."""
     config, warnings = BrokerConfig.from_properties(_properties(options))
+    if options.config:
+        _warn_of_open_secrets(options.config, config)
     for warning in warnings:
         print(f"rocketmq: warning: {warning}", file=sys.stderr)
     _allow_open_files()

@@ -49,8 +49,16 @@ class Parser(argparse.ArgumentParser):
             chosen = self.chosen(options)
             if unknown[0].startswith("-"):
                 chosen.error(chosen._no_option(unknown[0]))
-            chosen.error(f"{unknown[0]!r} is too much")
+            chosen.error(chosen._one_dash(self._given) or f"{unknown[0]!r} is too much")
         return options
+
+    def _one_dash(self, given: Sequence[str]) -> str | None:
+        """What to say of `-topic`, which is `-t opic`, if there is such a thing."""
+        for word in given:
+            name = f"-{word.partition('=')[0]}"
+            if not word.startswith("--") and name in self.options():
+                return f"there is no option {name[1:]}; did you mean {name}?"
+        return None
 
     def _no_option(self, given: str) -> str:
         name = given.partition("=")[0]

@@ -179,3 +179,22 @@ def property_in_text(text: str, name: str) -> str | None:
         if position == 0:
             return None
     return None
+
+
+_TRACE: Final = "\x02traceparent\x01"
+_TRACE_SIZE: Final = len(_TRACE) + 55
+"""With the value, as W3C's Trace Context has it."""
+
+
+def without_traceparent(text: str) -> str:
+    """A text of properties without a context of a trace that does not begin it.
+
+    It differs in each message, so that what is remembered by texts of properties is
+    remembered without it.
+    """
+    at = text.find(_TRACE)
+    end = at + _TRACE_SIZE
+    if at < 0 or text[end : end + 1] != "\x02":
+        return text
+    value = text[at + len(_TRACE) : end]
+    return text[:at] + text[end:] if value.replace("-", "").isalnum() else text

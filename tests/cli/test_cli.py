@@ -96,6 +96,8 @@ def test_the_demo_runs_against_a_name_server_elsewhere() -> None:
         (["broker", "--log-file-size", "many"], "no size"),
         (["broker", "--log-level", "infos"], "argument --log-level: there is no 'infos'"),
         (["dlq", "lst"], "did you mean list"),
+        (["updateTopic", "-topic", "orders"], "no option -topic; did you mean --topic?"),
+        (["export", "-topic", "orders", "file"], "no option -topic; did you mean --topic?"),
         (["dlq", "show", "g", "--bdy", "hex"], "did you mean --body"),
         (["broker", "--config", "/no/such/broker.conf"], "/no/such/broker.conf"),
         (["broker", "--listen", "nonsense"], "nonsense"),
@@ -243,6 +245,13 @@ def test_without_users_a_broker_listens_on_this_machine_alone(
     )[0]
     broker_command._warn_of_open_replication("0.0.0.0", "127.0.0.1:10912", certified)
     broker_command._warn_of_open_replication("127.0.0.1", "127.0.0.1:10912", alone)
+    secret = tmp_path / "broker.conf"
+    secret.touch(mode=0o644)
+    keys = BrokerConfig(init_authentication_user='{"username": "a", "password": "b"}')
+    broker_command._warn_of_open_secrets(str(secret), keys)
+    assert f"chmod 600 {secret}" in capsys.readouterr().err
+    secret.chmod(0o640)
+    broker_command._warn_of_open_secrets(str(secret), keys)
     broker_command._warn_of_unreachable("10.0.0.7", "0.0.0.0:10911")
     broker_command._warn_of_unreachable(None, "127.0.0.1:10911")
     assert capsys.readouterr().err == ""

@@ -15,6 +15,7 @@ from rocketmq_sdk.model.properties import (
     UNIQ_KEY,
     property_in_text,
     without_property,
+    without_traceparent,
 )
 from rocketmq_sdk.protocol.subscription import tags_code
 
@@ -63,6 +64,9 @@ class _Codes(dict[str, int | None]):
         self.saw_sharding = False
 
     def __missing__(self, rest: str) -> int | None:
+        shorter = without_traceparent(rest)
+        if len(shorter) < len(rest):
+            return self[shorter]
         if _SHARDING in rest:
             self.saw_sharding = True
         code: int | None = None

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.cli.operate.command import Command, Session, seconds
 from rocketmq_sdk.cli.operate.output import Output
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import (
+    ConfigurationError,
+    ConnectError,
+    NotPermittedError,
+    RocketMQError,
+)
 from rocketmq_sdk.remoting.credentials import Credentials
 
 if TYPE_CHECKING:
@@ -151,4 +156,19 @@ def _tls(ca_file: str | None, certificate: str | None, key: str | None) -> ssl.S
 async def run_command(command: Command, options: argparse.Namespace) -> int:
     """Run one command and return its exit code."""
     async with open_admin(options, command.settings(options)) as admin:
-        return await command.run(Session(options, admin, Output(as_json=options.json))) or 0
+        try:
+            return await command.run(Session(options, admin, Output(as_json=options.json))) or 0
+        except RocketMQError as error:
+            if hint := _hint(error, admin):
+                error.add_note(hint)
+            raise
+
+
+def _hint(error: RocketMQError, admin: Admin) -> str | None:
+    """What was probably left out on the command line."""
+    config = admin.client.config
+    if isinstance(error, NotPermittedError) and config.credentials is None:
+        return "the cluster checks users; give --credentials FILE, or credentials in the profile"
+    if isinstance(error, ConnectError) and config.tls is None and "ended before" in str(error):
+        return "if the port asks for TLS, give --tls, or --ca-file FILE for your own authority"
+    return None

@@ -8,7 +8,7 @@ from rocketmq_sdk.cli.operate.command import Command, Session, name_and_value, p
 from rocketmq_sdk.cli.operate.connection import connection_arguments
 from rocketmq_sdk.cli.operate.messages import body_argument, show
 from rocketmq_sdk.cli.operate.output import closing, moment
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, NotFoundError, TopicNotFoundError
 
 if TYPE_CHECKING:
     import argparse
@@ -75,7 +75,16 @@ async def _selected(session: Session) -> AsyncIterator[ReceivedMessage]:
 
 
 async def _run(session: Session) -> int | None:
-    return await _ACTIONS[session.options.action](session)
+    action = session.options.action
+    try:
+        return await _ACTIONS[action](session)
+    except (NotFoundError, TopicNotFoundError):
+        if action == "list":
+            raise
+        group = session.options.group
+        await session.admin.groups.config(group)  # raises for one that is not there
+        session.out.done(f"{group} has given up no message", count=0)
+        return int(action == "resend")
 
 
 async def _list(session: Session) -> None:

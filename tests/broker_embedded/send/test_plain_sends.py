@@ -442,5 +442,12 @@ def test_what_is_remembered_of_properties_is_bounded() -> None:
         for number in range(3000):
             text = f"UNIQ_KEY\x01U{number}\x02a\x01{number}{filler}\x02"
             assert properties.look(text) == (f"U{number}", 0)
+    for number in range(3000):  # the contexts of traces differ, too
+        parent = f"00-{number:032x}-{number:016x}-01"
+        text = f"UNIQ_KEY\x01U{number}\x02TAGS\x01a\x02traceparent\x01{parent}\x02WAIT\x01true\x02"
+        assert properties.look(text) == (f"U{number}", 97)
+        assert properties.look(text.replace("TAGS", "DELAY")) is None
+    assert properties.look(f"UNIQ_KEY\x01U\x02traceparent\x01{parent}\x02DELAY\x013\x02") is None
+    assert sum("traceparent" in text for text in properties._codes) == 0
     assert 0 < len(properties._codes) <= 1024
     assert max(map(len, properties._codes)) < 1000

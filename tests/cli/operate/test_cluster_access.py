@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk import Admin
+from rocketmq_sdk.errors import ConfigurationError, NotPermittedError
 from rocketmq_sdk.remoting.credentials import Credentials
 from support.access import ADMIN, ON, SECRET
-from support.command_line import shell
+from support.command_line import run_with, shell
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,3 +83,13 @@ async def test_no_password_is_printed_or_taken_from_nowhere(
         for file in (empty, tmp_path / "nope"):
             with pytest.raises(ConfigurationError):
                 await sh.run("createUser", "-u", "erin", "--password-file", str(file))
+
+
+async def test_what_is_not_permitted_is_not_tried_for_ever(autojump_clock: MockClock) -> None:
+    async with shell(credentials=Credentials(ADMIN, SECRET), **ON) as sh:
+        await sh.run("createUser", "-u", "erin", "-p", "pass-word-1")
+        await sh.run("createAcl", "-s", "erin", "-r", "Topic:orders", "-a", "Pub,Sub")
+        keys = Credentials("erin", "pass-word-1")
+        async with Admin(namesrv=sh.broker, credentials=keys) as erin:
+            with pytest.raises(NotPermittedError, match="Group:TOOLS_CONSUMER"):
+                await run_with(erin, "tail", "orders")

@@ -9,7 +9,7 @@ import trio
 
 from rocketmq_sdk.consumer.outcome import RejectMessage
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
-from rocketmq_sdk.errors import ConfigurationError, NotFoundError
+from rocketmq_sdk.errors import ConfigurationError, GroupNotFoundError, NotFoundError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from support.command_line import Shell, shell
@@ -173,6 +173,12 @@ async def test_dead_letters(autojump_clock: MockClock) -> None:
             await sh.run("dlq", "purge", "billing")
         assert "3 dead letters" in (await sh.run("dlq", "purge", "billing", "--yes")).text
         assert await sh.rows("dlq", "list") == []
+        for code, action in enumerate((["show"], ["resend", "--all"])):
+            printed = await sh.run("dlq", action[0], "billing", *action[1:])
+            assert (printed.code, printed.text) == (code, "billing has given up no message\n")
+        assert (await sh.run("dlq", "purge", "billing", "--yes")).code == 0
+        with pytest.raises(GroupNotFoundError, match="'biling'"):
+            await sh.run("dlq", "show", "biling")
 
 
 async def test_the_story_of_a_message(autojump_clock: MockClock) -> None:

@@ -15,7 +15,13 @@ from __future__ import annotations
 from operator import mul
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.model.properties import KEYS, TAGS, UNIQ_KEY, property_in_text
+from rocketmq_sdk.model.properties import (
+    KEYS,
+    TAGS,
+    UNIQ_KEY,
+    property_in_text,
+    without_traceparent,
+)
 from rocketmq_sdk.names import java_hash
 
 if TYPE_CHECKING:
@@ -127,7 +133,7 @@ class KeyHasher:
             return self._hashes(topic, properties)
         # Properties as this package's producer writes them: what follows the unique
         # key is the same in many messages.
-        rest = (topic, properties[end:])
+        rest = (topic, without_traceparent(properties[end:]))
         others = self._rests.get(rest)
         if others is None:
             found = self._hashes(topic, properties)
@@ -149,19 +155,18 @@ class KeyHasher:
             return self._with_others(hashes, positions)
         found: list[int] = []
         at: list[int] = []
-        known: dict[bytes, list[int]] = {}
+        known: dict[str, list[int]] = {}
         stem, stem_hash = b"", 0
         for raw, position in zip(properties, positions, strict=True):
             end = raw.find(_END_BYTE, _UNIQ_KEY_AT) if raw.startswith(_UNIQ_KEY_BYTES) else -1
-            others = known.get(raw[end:]) if end > _UNIQ_KEY_AT + _TAIL else None
+            others, rest = None, ""
+            if end > _UNIQ_KEY_AT + _TAIL:
+                rest = without_traceparent(raw[end:].decode("utf-8", "replace"))
+                others = known.get(rest)
             if others is None or not raw.isascii():
                 values = self.hashes(topic, raw.decode("utf-8", "replace"))
-                if (
-                    end > _UNIQ_KEY_AT
-                    and (others := self._rests.get((topic, raw[end:].decode("utf-8", "replace"))))
-                    is not None
-                ):
-                    known[raw[end:]] = others
+                if rest and (others := self._rests.get((topic, rest))) is not None:
+                    known[rest] = others
                 found += values
                 at += [position] * len(values)
                 continue

@@ -266,6 +266,11 @@ def test_hashes_of_a_batch_are_those_of_its_messages() -> None:
         "TAGS\x01ü\x02",
         "KEYS\x01a b\x02TAGS\x01x\x02",
         "UNIQ_KEY\x01second\x02",
+        *[
+            f"TAGS\x01x\x02traceparent\x0100-{place:032x}-{place:016x}-01\x02WAIT\x01true\x02"
+            for place in range(3)
+        ],
+        "traceparent\x01TAGS\x02TAGS\x01y\x02",
     ]
     for number in range(100):
         # Alike all of them, alike but for a few, and all sorts.
