@@ -62,6 +62,7 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[java.ApacheClus
         "messageDelayLevel": "1s 2s 1s 1s 2s 3s 4s 5s 6s 7s 8s 9s 10s 20s 30s 40s 50s 60s",
         "transactionTimeOut": 1000,
         "transactionCheckInterval": 2000,
+        "traceTopicEnable": "true",
     }
     with java.apache_cluster(tmp_path_factory.mktemp("apache"), **settings) as cluster:
         yield cluster

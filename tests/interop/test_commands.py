@@ -1,5 +1,5 @@
-"""Every command of `rocketmq` against our broker and against Apache's, both with access
-control on; and what mqadmin says to the same question, field by field.
+"""Every command of `rocketmq` against our broker and against Apache's, with access
+control and without it; and what mqadmin says to the same question, field by field.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import re
 import time
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -21,15 +22,15 @@ from support import java
 from support.access import LOCK_ADMIN
 from support.in_process import rocketmq_here
 from support.mqadmin import pairs, table
+from support.processes import broker_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from rocketmq_sdk import ReceivedMessage
     from support.processes import BrokerProcess
 
-pytestmark = pytest.mark.xdist_group("locked")
+LOCKED_ONES: Final = pytest.mark.xdist_group("locked")
 TOPIC: Final = "orders"
 READERS: Final = "readers"
 BROKEN: Final = "broken"
@@ -42,8 +43,14 @@ class Side:
     """One cluster: our commands for it, mqadmin, and what was sent before."""
 
     def __init__(
-        self, namesrv: str, broker: str, mqadmin: java.Driver, directory: Path, admin: Credentials
+        self,
+        namesrv: str,
+        broker: str,
+        mqadmin: java.Driver,
+        directory: Path,
+        admin: Credentials | None,
     ) -> None:
+        """`admin` is None where nobody checks users."""
         self.namesrv = namesrv
         self.broker = broker
         self.directory = directory
@@ -51,17 +58,18 @@ class Side:
         self.sent: list[sync.SendResult] = []
         self._mqadmin = mqadmin
         self._admin = admin
-        self.credentials = directory / "credentials"
-        self.credentials.write_text(
-            f"accessKey={admin.access_key}\nsecretKey={admin.secret_key}\n", "utf-8"
-        )
+        self.signed: tuple[str, ...] = ()
+        if admin is not None:
+            file = directory / "credentials"
+            file.write_text(
+                f"accessKey={admin.access_key}\nsecretKey={admin.secret_key}\n", "utf-8"
+            )
+            self.signed = ("--credentials", str(file))
 
     def run(self, *arguments: str, code: int = 0) -> str:
         """What one of our commands prints; it must end with the code."""
         self.used.add(arguments[0])
-        done = rocketmq_here(
-            *arguments, "--json", "-n", self.namesrv, "--credentials", str(self.credentials)
-        )
+        done = rocketmq_here(*arguments, "--json", "-n", self.namesrv, *self.signed)
         assert done.returncode == code, (arguments, done)
         return done.stdout
 
@@ -71,6 +79,7 @@ class Side:
 
     def theirs(self, line: str) -> str:
         """What mqadmin prints."""
+        assert self._admin is not None
         words = line.format(broker=self.broker, **self.places()).split()
         command = {
             "args": [*words, "-n", self.namesrv],
@@ -95,8 +104,8 @@ class Side:
         """A producer and two consumers that stay for the length of the block."""
         here: dict[str, Any] = {
             "namesrv": self.namesrv,
-            "credentials": self._admin,
             "enable_trace": True,
+            **({} if self._admin is None else {"credentials": self._admin}),
         }
         got: list[str] = []
         failed: list[str] = []
@@ -532,6 +541,7 @@ def mqadmin() -> Iterator[java.Driver]:
     driver.close()
 
 
+@LOCKED_ONES
 @pytest.mark.parametrize("whose", ["ours", "apache"])
 def test_commands(
     whose: str,
@@ -561,4 +571,99 @@ def test_commands(
             phase(side)
     look_after_the_broker(side)
     take_away(side)
+    assert side.used == set(COMMANDS)
+
+
+ONCE: Final = """topicList
+topicRoute -t orders
+topicStatus -t orders
+groupList
+consumerProgress -g readers
+consumerConnection -g readers
+producerConnection -g shop -t orders
+lag readers
+queryMsgById -i {offset_id} -t orders
+queryMsgByUniqueKey -i {unique} -t orders
+queryMsgByKey -t orders -k all
+queryMsgByOffset -t orders -b broker-a -i {queue} -o 0
+printMsg -t orders
+sendMessage -t copies -p text
+tail copies -b 1h --limit 1
+trace {unique} -t orders
+dlq list
+export -t orders {file}
+import -t copies {file}
+clusterList
+brokerStatus -b {broker}
+getBrokerConfig -b {broker}
+statsAll -t orders
+updateBrokerConfig -b {broker} -k fileReservedTime -v 72
+updateKvConfig -s shop -k door -v open
+getKvConfig -s shop
+deleteKvConfig -s shop -k door
+resetOffsetByTime -g idle -t orders -s 0
+skipAccumulatedMessage -g idle -t orders
+cloneGroupOffset -s readers -d idle -t orders -o true
+deleteSubGroup -g idle
+updateTopicPerm -t copies -p 6
+doctor -t orders -g readers
+bench producer -t copies -w 2 -q 5
+deleteTopic -t copies"""
+"""Each command once, in an order in which it has something to do."""
+WITH_APACHE: Final = str(Path(__file__).with_name("test_simple_consumer.py"))
+"""The group of tests that have started a cluster of Apache's without users."""
+OF_USERS: Final = """createUser -u clerk -p secret
+updateUser -u clerk -p another
+getUser -u clerk
+listUser
+createAcl -s clerk -r Topic:orders -a Pub
+updateAcl -s clerk -r Topic:orders -a Sub
+getAcl -s clerk
+listAcl
+copyUser -f {broker} -t {broker} -u clerk
+copyAcl -f {broker} -t {broker} -s User:clerk
+deleteAcl -s clerk
+deleteUser -u clerk"""
+
+
+@contextmanager
+def unlocked(apache: java.ApacheCluster | None) -> Iterator[tuple[str, str]]:
+    """A cluster where nobody checks users, Apache's or ours."""
+    if apache is not None:
+        yield apache.namesrv, apache.broker
+        return
+    with broker_process() as broker:
+        yield broker.namesrv, broker.address
+
+
+@pytest.mark.parametrize(
+    "whose",
+    [
+        "ours",
+        pytest.param("apache", marks=pytest.mark.xdist_group(WITH_APACHE)),
+    ],
+)
+def test_commands_where_nobody_checks_users(
+    whose: str, request: pytest.FixtureRequest, mqadmin: java.Driver, tmp_path: Path
+) -> None:
+    """Users are not managed then, which both say."""
+    there = request.getfixturevalue("apache") if whose == "apache" else None
+    with unlocked(there) as (namesrv, broker):
+        side = Side(namesrv, broker, mqadmin, tmp_path, None)
+        for topic in (TOPIC, "copies"):
+            side.run("updateTopic", "-t", topic, "-r", "2", "-w", "2")
+        for group in (READERS, "idle"):
+            side.run("updateSubGroup", "-g", group)
+        side.run("updateSubGroup", "-g", BROKEN, "-r", "0")
+        with side.clients():
+            traced = ("trace", side.places()["unique"], "-t", TOPIC)
+            side.until(lambda: bool(side.rows(*traced)), "it is traced")
+            more = {"broker": broker, "queue": side.sent[0].queue.queue_id}
+            file = str(tmp_path / "orders.jsonl")
+            for line in ONCE.splitlines():
+                words = line.format(**side.places(), **more, file=file).split()
+                assert side.run(*words), line
+        for line in OF_USERS.splitlines():
+            side.run(*line.format(broker=broker).split(), code=1)
+        side.run("deleteTopic", "-t", TOPIC)
     assert side.used == set(COMMANDS)
