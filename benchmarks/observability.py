@@ -1,10 +1,13 @@
 """What metrics of a broker and OpenTelemetry of a client cost.
 
-Processor time of a message with 256 sends in flight, over TCP: of two brokers, one of
-them with metrics; of two producers, one of them observed. They take turns, each second
-time in the other order; a time is the least of some slices, a cost the median of the
-ratios of neighbours, so what else runs hardly matters. Beside it what OpenTelemetry's
-SDK takes by itself: a span with as many attributes that begins and ends. And a scrape
+Processor time of a message with 256 sends in flight over TCP, client and broker
+together, in one process and one thread: so nothing but what is measured differs between
+two sides, and what else the machine does changes neither how many messages arrive
+together nor where the code lies. Sides take turns of some milliseconds, each second
+time in the other order, so that both have the same neighbours; a time is what the
+cheapest twentieth of its turns cost at most, a cost the median of the ratios of
+neighbours, with its standard error. Beside it what OpenTelemetry's SDK takes by itself
+where a program makes a bare span with the same attributes for each send. And a scrape
 of a broker with 10,000 queues: how long it takes, and how long others wait at most.
 """
 
@@ -12,16 +15,19 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import deque
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from benchmarks.processor import processor_seconds
-from benchmarks.sending import in_flight
-from benchmarks.workers import broker_process
-from rocketmq_sdk import Admin, EmbeddedBroker, Producer
+from benchmarks.sending import BODY, in_flight
+from rocketmq_sdk import Admin, EmbeddedBroker, Message, Producer
 from rocketmq_sdk.broker_embedded.metrics.exporter import Exporter
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
+from rocketmq_sdk.cli.garbage import short_collections
 from rocketmq_sdk.model.enums import ConsumeType, MessageModel
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 
@@ -29,51 +35,67 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from benchmarks.harness import Report
-    from benchmarks.workers import Broker
+    from rocketmq_sdk.producer.accumulator import AccumulatedHandle
+    from rocketmq_sdk.producer.handle import SendHandle
 
-SLICES: Final = 24
-PAIRS: Final = 60
-_MESSAGES: Final = 2000
+SLICES: Final = 150
+PAIRS: Final = 600
+ANYWHERE: Final[dict[str, Any]] = {"listen": "127.0.0.1:0", "namesrv_listen": "127.0.0.1:0"}
+_MESSAGES: Final = 512
 _TOPICS: Final = 100
 _QUEUES: Final = 100
 _SCRAPES: Final = 10
 _HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 
 
-async def _of_brokers(plain: Broker, measured: Broker, report: Report, messages: int) -> None:
+async def _of_brokers(directory: str, report: Report, messages: int) -> None:
     async with (
-        Producer("plain", namesrv=plain) as first,
-        Producer("measured", namesrv=measured) as second,
+        EmbeddedBroker(Path(directory, "plain"), **ANYWHERE) as plain,
+        EmbeddedBroker(Path(directory, "measured"), metrics=0, **ANYWHERE) as measured,
+        Producer("plain", namesrv=plain.namesrv_address) as first,
+        Producer("measured", namesrv=measured.namesrv_address) as second,
+        short_collections(),
     ):
-        sides = ((first, plain), (second, measured))
-        for producer, _broker in sides:
+        producers = (first, second)
+        for producer in producers:
             await Admin(client=producer.client).topics.create("cost", queues=4)
-            await in_flight(producer, "cost", 2 * messages, 256)
+            await in_flight(producer, "cost", 16 * messages, 256)
 
-        async def served(side: int) -> float:
-            producer, broker = sides[side]
-            before = processor_seconds(broker.process)
-            await in_flight(producer, "cost", messages, 256)
-            return (processor_seconds(broker.process) - before) / messages * 1e6
+        async def spent(side: int) -> float:
+            began = time.process_time()
+            await in_flight(producers[side], "cost", messages, 256)
+            return (time.process_time() - began) / messages * 1e6
 
-        without, with_metrics, cost = await _in_turns(served, PAIRS)
-    report.add("broker without metrics, 256 in flight", "us", without)
-    report.add("broker with metrics, 256 in flight", "us", with_metrics)
-    report.add("cost of metrics", "%", cost)
+        costs = await _in_turns(spent, PAIRS)
+    report.add("client and broker, 256 in flight", "us", _cheapest(costs[0]))
+    report.add("the same with metrics", "us", _cheapest(costs[1]))
+    _add_cost(report, "metrics", costs)
 
 
-async def _in_turns(
-    measure: Callable[[int], Awaitable[float]], pairs: int
-) -> tuple[float, float, float]:
-    """Of what takes turns the least of each, and by how much percent the second is
-    dearer.
-    """
-    costs: tuple[list[float], list[float]] = ([], [])
+Costs = tuple[list[float], list[float]]
+
+
+async def _in_turns(measure: Callable[[int], Awaitable[float]], pairs: int) -> Costs:
+    """What two sides cost that take turns."""
+    costs: Costs = ([], [])
     for number in range(pairs):
         for side in (0, 1) if number % 2 else (1, 0):
             costs[side].append(await measure(side))
-    ratio = statistics.median(second / first for first, second in zip(*costs, strict=True))
-    return min(costs[0]), min(costs[1]), (ratio - 1) * 100
+    return costs
+
+
+def _add_cost(report: Report, name: str, costs: Costs) -> None:
+    """By how much the second side is dearer than the first one."""
+    ratios = [second / first for first, second in zip(*costs, strict=True)]
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    # That of a median, as if the ratios were distributed normally.
+    error = 1.2533 * (high - low) / 1.349 / len(ratios) ** 0.5
+    report.add(f"cost of {name}", "%", (middle - 1) * 100)
+    report.add(f"standard error of the cost of {name}", "%", error * 100)
+
+
+def _cheapest(costs: list[float]) -> float:
+    return statistics.quantiles(costs, n=20)[0]
 
 
 def _telemetry(part: float | None) -> Any:
@@ -93,7 +115,7 @@ def _telemetry(part: float | None) -> Any:
     return provider
 
 
-async def _of_clients(broker: Broker, report: Report, messages: int) -> None:
+async def _of_clients(directory: str, report: Report, messages: int) -> None:
     from rocketmq_sdk import otel
 
     kinds = {
@@ -102,40 +124,90 @@ async def _of_clients(broker: Broker, report: Report, messages: int) -> None:
         "1 % by the SDK's sampler": (0.01, 1.0),
         "all": (1.0, 1.0),
     }
-    async with Producer("plain", namesrv=broker) as plain:
+    async with (
+        EmbeddedBroker(Path(directory, "traced"), **ANYWHERE) as broker,
+        Producer("plain", namesrv=broker.namesrv_address) as plain,
+        short_collections(),
+    ):
         await Admin(client=plain.client).topics.create("cost", queues=4)
+
+        async def by_plain(each: Callable[[], None] = _nothing) -> None:
+            await _in_flight(plain, messages, each)
+
+        for recorded in (0.01, 1.0):
+            spans = partial(by_plain, _bare_span(recorded))
+            costs = await _in_turns(_processor(messages, by_plain, spans), SLICES)
+            _add_cost(report, f"a bare span of the SDK, {recorded:.0%} recorded", costs)
         for number, (name, (part, ratio)) in enumerate(kinds.items()):
             uninstall = otel.instrument(tracer_provider=_telemetry(part), ratio=ratio)
-            observed = Producer(f"observed{number}", namesrv=broker)
+            observed = Producer(f"observed{number}", namesrv=broker.namesrv_address)
             uninstall()
             async with observed:
-                await in_flight(observed, "cost", messages, 256)
-
-                async def spent(side: int, both: tuple[Producer, ...] = (plain, observed)) -> float:
-                    began = time.process_time() + processor_seconds(broker.process)
-                    await in_flight(both[side], "cost", messages, 256)
-                    ended = time.process_time() + processor_seconds(broker.process)
-                    return (ended - began) / messages * 1e6
-
-                _without, with_spans, cost = await _in_turns(spent, SLICES)
-            report.add(f"client and broker, {name}", "us", with_spans)
-            report.add(f"cost of OpenTelemetry, {name}", "%", cost)
+                await in_flight(observed, "cost", 8 * messages, 256)
+                by_observed = partial(_in_flight, observed, messages, _nothing)
+                measure = _processor(messages, by_plain, by_observed)
+                costs = await _in_turns(measure, SLICES)
+            _add_cost(report, f"OpenTelemetry, {name}", costs)
 
 
-def _of_the_sdk(report: Report, count: int) -> None:
-    """A span of the SDK as a send has it: nobody sends anything."""
+def _processor(
+    messages: int, *sides: Callable[[], Awaitable[None]]
+) -> Callable[[int], Awaitable[float]]:
+    """Measures what a message costs, by side."""
+
+    async def spent(side: int) -> float:
+        began = time.process_time()
+        await sides[side]()
+        return (time.process_time() - began) / messages * 1e6
+
+    return spent
+
+
+def _nothing() -> None:
+    pass
+
+
+async def _in_flight(producer: Producer, count: int, each: Callable[[], None]) -> None:
+    """`in_flight` with something to do before each send."""
+    handles: deque[SendHandle | AccumulatedHandle] = deque()
+    for _ in range(count):
+        each()
+        handles.append(producer.submit(Message("cost", BODY)))
+        if len(handles) >= 256:
+            await handles.popleft()
+            while handles and handles[0].done:
+                handles.popleft()
+    for handle in handles:
+        await handle
+
+
+def _bare_span(part: float) -> Callable[[], None]:
+    """What begins and ends a span with the attributes of a send."""
     from opentelemetry.trace import SpanKind
 
-    tracer = _telemetry(1.0).get_tracer("floor")
-    attributes: dict[str, Any] = {f"messaging.attribute.{number}": "value" for number in range(9)}
-    took = []
-    for _ in range(SLICES):
-        began = time.process_time()
-        for _ in range(count):
-            span = tracer.start_span("send cost", kind=SpanKind.PRODUCER, attributes=attributes)
-            span.end()
-        took.append((time.process_time() - began) / count * 1e6)
-    report.add("a span of the SDK alone", "us", min(took))
+    tracer = _telemetry(part).get_tracer("floor")
+    before: dict[str, Any] = {
+        "messaging.system": "rocketmq",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.client.id": "127.0.0.1@12345#1234567890",
+        "messaging.destination.name": "cost",
+        "messaging.message.body.size": 100,
+        "messaging.rocketmq.message.type": "normal",
+        "messaging.message.id": "0" * 32,
+    }
+    after = {
+        "messaging.destination.partition.id": "1",
+        "server.address": "127.0.0.1",
+        "server.port": 10911,
+    }
+
+    def span() -> None:
+        made = tracer.start_span("send cost", kind=SpanKind.PRODUCER, attributes=before)
+        made.set_attributes(after)
+        made.end()
+
+    return span
 
 
 async def _filled(broker: EmbeddedBroker) -> tuple[float, float]:
@@ -213,9 +285,8 @@ async def _of_a_scrape(report: Report) -> None:
 
 def run(report: Report, scale: float) -> None:
     """One round."""
-    messages = max(500, int(_MESSAGES * scale))
+    messages = max(256, int(_MESSAGES * scale))
     trio.run(_of_a_scrape, report)
-    _of_the_sdk(report, messages)
-    with broker_process() as plain, broker_process("--metrics", "127.0.0.1:0") as measured:
-        trio.run(_of_brokers, plain, measured, report, messages)
-        trio.run(_of_clients, plain, report, messages)
+    with TemporaryDirectory(prefix="rocketmq-bench-") as directory:
+        trio.run(_of_brokers, directory, report, messages)
+        trio.run(_of_clients, directory, report, messages)

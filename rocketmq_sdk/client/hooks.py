@@ -55,6 +55,8 @@ class SendContext:
     """`host:port` of the broker of the last attempt; when it is finished."""
     started: float = 0.0
     """When it was handed over, by trio's clock."""
+    ended: float = 0.0
+    """When it was finished."""
 
 
 class SendHook(Protocol):

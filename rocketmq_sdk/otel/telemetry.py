@@ -273,7 +273,7 @@ class Telemetry:
         attributes = self._topic(topic).attributes
         if error is not None:
             attributes = {**attributes, "error.type": _error_type(error)}
-        self._durations.record(trio.current_time() - context.started, attributes)
+        self._durations.record(context.ended - context.started, attributes)
         self.sends_ended(topic, 1 if batch is None else max(1, len(batch)), error)
 
     # --- listeners

@@ -120,6 +120,7 @@ class SendHooks:
                 handle.tail += property_text(context.properties)
         except BaseException as error:
             context.error = error if isinstance(error, Exception) else None
+            context.ended = trio.current_time()
             run_hooks(self._after, context)
             raise
         self._contexts[handle] = context
@@ -132,12 +133,14 @@ class SendHooks:
         contexts, light = self._contexts, self._light
         failure: BaseException | None = None
         stored: dict[str, int] = {}
+        now = 0.0
         for handle in handles:
             context = contexts.pop(handle, None) if contexts else None
             if context is not None:
                 target = handle.target
                 context.address = None if target is None else target.address
                 context.result, context.error = handle.result, handle.error
+                context.ended = now = now or trio.current_time()
                 try:
                     run_hooks(self._after, context)
                 except BaseException as error:  # noqa: BLE001 - the others have ended too
