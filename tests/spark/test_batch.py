@@ -419,3 +419,9 @@ def test_filters_are_pushed_down_where_the_session_does_that(
     assert f"EqualTo(topic,{topic})" in pushed
     assert "GreaterThanOrEqual(queueOffset,5)" in pushed
     assert "LessThan(queueOffset,12)" in pushed
+
+
+def test_workers_import_the_installed_pyspark(spark: SparkSession) -> None:
+    """Not the archive in it, which each of them would compile."""
+    place: Any = lambda _: str(__import__("pyspark").__file__)  # noqa: E731 - sent by value
+    assert spark.sparkContext.parallelize([0], 1).map(place).collect() == [place(0)]

