@@ -98,7 +98,7 @@ def frame_of(header: bytes, body: bytes | memoryview = b"") -> bytes:
     return b"".join((_pack(4 + length + len(body), length), header, body))
 
 
-def head_of(header: bytes, body: bytes) -> bytes:
+def head_of(header: bytes, body: bytes | memoryview) -> bytes:
     """What comes before the body in the frame with a JSON header that is encoded."""
     length = len(header)
     return _pack(4 + length + len(body), length) + header

@@ -15,7 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol
+from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
 
 import attrs
 import trio
@@ -47,15 +47,21 @@ Each two-way request must be answered in the end: until then it counts against
 with an error; it never ends the connection.
 """
 
-Together = Callable[["Channel", "Sequence[Command]"], "Sequence[bytes | Command | None]"]
+Reply: TypeAlias = "bytes | tuple[bytes, memoryview] | Command | None"
+"""An answer to a request that was served with others.
+
+The bytes of the frame, or what comes before its body and the body; a command; or None
+for a one-way request, and for one that `Channel.respond` answers later (not
+`in_process`).
+"""
+
+Together = Callable[["Channel", "Sequence[Command]"], "Sequence[Reply]"]
 """What serves several requests of one code that arrived together, for one connection.
 
 Synchronous. It gets what arrived from the first of them on. It serves as many as it
 can, as if one by one, up to a response or a request of another code. It returns an
-answer for each of them: the bytes of the frame, a command, or None for a one-way
-request and for one that `Channel.respond` answers later (not `in_process`). The next
-one is served by its `Handler`, which also serves requests that come alone. To serve
-none of them must cost little.
+answer for each of them. The next one is served by its `Handler`, which also serves
+requests that come alone. To serve none of them must cost little.
 """
 
 TOGETHER: Final = 64

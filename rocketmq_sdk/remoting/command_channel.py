@@ -29,7 +29,7 @@ from rocketmq_sdk.remoting.housekeeper import housekeeper
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rocketmq_sdk.remoting.channel import Continuation, Handler, Together
+    from rocketmq_sdk.remoting.channel import Continuation, Handler, Reply, Together
 
 logger = logging.getLogger("rocketmq_sdk.remoting")
 
@@ -206,9 +206,7 @@ class CommandChannel(Channel):
             self._keep_open(request)
         return None
 
-    def _serve_together(
-        self, commands: Sequence[Command], number: int
-    ) -> Sequence[bytes | Command | None] | None:
+    def _serve_together(self, commands: Sequence[Command], number: int) -> Sequence[Reply] | None:
         """Serve the first of several requests of one code, from index `number` on.
 
         Returns an answer, or None without one, for each that was served; None where

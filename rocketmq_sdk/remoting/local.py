@@ -29,7 +29,7 @@ from rocketmq_sdk.remoting.dispatch import error_response
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rocketmq_sdk.remoting.channel import Channel, Handler, TemplateRequest, Turn
+    from rocketmq_sdk.remoting.channel import Channel, Handler, Reply, TemplateRequest, Turn
 
 LOCAL_ADDRESS: Final = "127.0.0.1:0"
 LOCAL_HOST: Final = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
@@ -242,7 +242,7 @@ class LocalChannel(LocalEndpoint):
     def _served(self, commands: Sequence[Command]) -> list[Command]:
         """The answers to the first of several requests, which were served together."""
         turn, error = self._link.turn, None
-        replies: list[bytes | Command | None] = []
+        replies: list[Reply] = []
         if turn is not None:
             turn.begin()
         try:
@@ -321,10 +321,10 @@ class LocalChannel(LocalEndpoint):
         self.peer._serve(self._carry(command))
 
 
-def _command_of(reply: bytes | None) -> Command:
+def _command_of(reply: bytes | tuple[bytes, memoryview] | None) -> Command:
     if reply is None:
         return Command.response(ResponseCode.SYSTEM_ERROR, remark="it was served without an answer")
-    return decode_frame(memoryview(reply)[4:])
+    return decode_frame(memoryview(b"".join(reply) if isinstance(reply, tuple) else reply)[4:])
 
 
 class _Link:

@@ -106,5 +106,5 @@ def refuse_answers(
         more += len(replaced) - len(frame)
         if apart:
             more -= len(body)
-            frames[number + 1] = b""
+            frames[number + 1] = memoryview(b"")
     return more

@@ -128,22 +128,19 @@ class StreamChannel(CommandChannel):
         self._stream = stream
         self._connection = Connection(max_frame=self.limits.max_frame)
         self._high_water = self.limits.high_water if pause_reading else math.inf
-        self._turn = turn
-        self._turn_from = 0
+        self._turn, self._turn_from = turn, 0
         self._overdue = overdue
         self._budget = budget
         self._crowd = crowd
-        self._load = 0
+        self._load = self._unsent = 0
         self._weigh_at = min(STEP, self._high_water)
-        self._brake = False
+        self._brake = self._handling = False
         self._aside = False  # whether it is served by the side lane
         self._refused = False  # whether a request of the last chunk was
         self.heard = False  # whether a whole frame has come
         self._frames: list[Piece] = []
-        self._unsent = 0
         self._half_sent = 0  # of a piece that stays in memory until all of it has left
         self._direct = can_send_now(stream)
-        self._handling = False
         self._arrived = 0
         self._leaving = True  # somebody will write what is queued: at first `run`
         self._idle_writer: trio.lowlevel.Task | None = None
@@ -466,6 +463,9 @@ class StreamChannel(CommandChannel):
             if isinstance(answer, bytes):
                 self._frames.append(answer)
                 self._unsent += len(answer)
+            elif isinstance(answer, tuple):
+                self._frames += answer
+                self._unsent += len(answer[0]) + len(answer[1])
             elif answer is not None:
                 self._answer(request, answer)
         if self._unsent > self._weigh_at:

@@ -475,14 +475,15 @@ async def test_a_turn_frames_the_requests_of_a_chunk(autojump_clock):
 @pytest.mark.parametrize(
     ("error", "code"), [(RocketMQError("broken"), 1), (StoreFullError("no space"), 14)]
 )
-async def test_answers_of_a_turn_that_fails_become_errors(autojump_clock, error, code):
+@pytest.mark.parametrize("size", [4, 10_000])  # a large body is apart from its header
+async def test_answers_of_a_turn_that_fails_become_errors(autojump_clock, error, code, size):
     """The connection stays, with what was queued before the turn."""
     turn = Frame()
 
     def serve(channel, command):
         if command.opaque == 1:
             channel.send_oneway(Command(40))
-        return Command.response(0, body=b"done")
+        return Command.response(0, body=bytes(size))
 
     near, far = trio.testing.memory_stream_pair()
     channel = StreamChannel(far, serve, turn=turn)
@@ -506,6 +507,22 @@ async def test_answers_of_a_turn_that_fails_become_errors(autojump_clock, error,
             await near.send_all(encode_frame(Command(10, opaque=3)))
             assert client.receive_commands(await near.receive_some())[0].code == 0
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.real_time
+async def test_large_bodies_through_a_socket_that_takes_a_part_at_a_time():
+    """Header and body are pieces of their own: written together, cut anywhere."""
+    ends = trio.socket.socketpair()
+    for end in ends:
+        end.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_SNDBUF, 8192)
+    near, far = (trio.SocketStream(end) for end in ends)
+    sizes = [10, 5000, 4096, 4095, 70_000, 0, 20_000, 9000] * 6
+    bodies = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
+    with trio.fail_after(30):
+        async with open_stream_channel(far, echo), open_stream_channel(near, echo) as client:
+            calls = [client.submit(Command(10, body=body), 30) for body in bodies]
+            assert [(await call.wait()).body for call in calls] == bodies
+            assert client.unsent_bytes() == 0
 
 
 @pytest.mark.parametrize(("crowd", "chunks"), [(1, 4), (1000, 10)])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.broker_embedded.access.audit import Audit
     from rocketmq_sdk.broker_embedded.request import Request
-    from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler, Together
+    from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler, Reply, Together
     from rocketmq_sdk.remoting.dispatch import Dispatcher
 
 logger = logging.getLogger(__name__)
@@ -173,7 +173,7 @@ class Guard:
 
     def _serve_together(
         self, serve: Together, channel: Channel, requests: Sequence[Command]
-    ) -> Sequence[bytes | Command | None]:
+    ) -> Sequence[Reply]:
         """Have the first of the requests served, up to one that is not let in."""
         session, code = self._session(channel), requests[0].code
         admitted: list[Command] = []

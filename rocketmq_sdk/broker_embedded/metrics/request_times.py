@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.request import Request
     from rocketmq_sdk.broker_embedded.tables.figures import Figures
     from rocketmq_sdk.clock import Clock
-    from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler, Together, Turn
+    from rocketmq_sdk.remoting.channel import (
+        Channel,
+        Continuation,
+        Handler,
+        Reply,
+        Together,
+        Turn,
+    )
 
 SUCCESS: Final = "success"
 ONEWAY: Final = "oneway"
@@ -221,7 +228,7 @@ class RequestTimes:
         self,
         channel: Channel,
         commands: Sequence[Command],
-        answers: Sequence[bytes | Command | None],
+        answers: Sequence[Reply],
     ) -> None:
         """The first of some requests of a code were served together."""
         turn, code = self._turn, commands[0].code
@@ -270,9 +277,7 @@ class _Front:
     def _counted(self, inner: Together) -> Together:
         times = self._times
 
-        def serve(
-            channel: Channel, commands: Sequence[Command]
-        ) -> Sequence[bytes | Command | None]:
+        def serve(channel: Channel, commands: Sequence[Command]) -> Sequence[Reply]:
             frames = inner(channel, commands)
             if frames:
                 times.together(channel, commands, frames)

@@ -19,15 +19,16 @@ from rocketmq_sdk.broker_embedded.store.messages import GetStatus
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_RESPONSE, HeaderEncoding, PullSysFlag
-from rocketmq_sdk.protocol.frame_template import CommandTemplate, FrameTemplate, frame_of
+from rocketmq_sdk.protocol.frame_template import CommandTemplate, FrameTemplate, frame_of, head_of
 from rocketmq_sdk.protocol.limits import TEXT_MAX
+from rocketmq_sdk.remoting.queued_frames import LARGE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.pull.pull_requests import PlainRead, PullProcessor
-    from rocketmq_sdk.remoting.channel import Channel
+    from rocketmq_sdk.remoting.channel import Channel, Reply
 
 RUN_BYTES: Final = 512 * 1024
 """Bytes of answers after which a run ends, so that others have their turn."""
@@ -72,7 +73,7 @@ class PlainPulls:
         self._form = FrameTemplate(sample, _VARYING).form
         self._template = CommandTemplate(sample, _VARYING)
 
-    def serve(self, channel: Channel, requests: Sequence[Command]) -> Sequence[bytes | Command]:
+    def serve(self, channel: Channel, requests: Sequence[Command]) -> Sequence[Reply]:
         """Read for the first of what arrived, up to one that is not plain, or not as
         the first one but for offset and number of messages.
 
@@ -96,7 +97,7 @@ class PlainPulls:
         requests: Sequence[Command],
         asked: Sequence[tuple[int, int]],
         read: PlainRead,
-    ) -> list[bytes | Command]:
+    ) -> list[Reply]:
         """The answers to what finds messages that can be had at once."""
         store, header = self._core.store, read.header
         topic, queue_id = header.topic, header.queue_id
@@ -144,9 +145,9 @@ class PlainPulls:
         read: PlainRead,
         found: Sequence[tuple[int, bytes | memoryview]],
         bounds: Sequence[tuple[int, int, bool]],
-    ) -> list[bytes | Command]:
+    ) -> list[Reply]:
         suggest, group, form = self._pulls.suggested, read.group, self._form
-        answers: list[bytes | Command] = []
+        answers: list[Reply] = []
         for request, (following, body), (low, high, slave) in zip(
             requests, found, bounds, strict=False
         ):
@@ -155,7 +156,11 @@ class PlainPulls:
                 answers.append(self._template.command(tuple(map(str, place)), bytes(body)))
             else:
                 header = (form % (*place, request.opaque)).encode()
-                answers.append(frame_of(header, body))
+                answers.append(
+                    (head_of(header, body), memoryview(body))
+                    if len(body) >= LARGE
+                    else frame_of(header, body)
+                )
         return answers
 
 
