@@ -135,7 +135,8 @@ class Doctor:
                 what,
                 State.BAD,
                 f"{address} ({where}) refuses connections: {error}",
-                "nothing listens there: start it, or correct host and port",
+                "nothing listens there: start it, or correct host and port; for a broker set "
+                "brokerIP1 to an address that clients can reach",
             )
             return False
         spent = trio.current_time() - start

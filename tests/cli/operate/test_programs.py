@@ -9,10 +9,12 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+import trustme
 
+from rocketmq_sdk import Admin, Credentials
 from rocketmq_sdk.cli.operate.command import time
-from rocketmq_sdk.cli.operate.connection import read_profile
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.cli.operate.connection import _hint, _tls, read_profile
+from rocketmq_sdk.errors import ConfigurationError, ConnectError, NotPermittedError
 from support.in_process import rocketmq_here
 from support.processes import broker_process
 
@@ -145,3 +147,31 @@ def test_times_in_all_notations(monkeypatch: pytest.MonkeyPatch) -> None:
     now = time("now")
     assert 0 <= time("now") - time("2h") - 7_200_000 < 10_000
     assert now - time("3d") > 2 * 86_400_000
+
+
+def test_certificates_of_the_command_line(tmp_path: Path) -> None:
+    authority, files = trustme.CA(), [str(tmp_path / name) for name in ("ca", "cert", "key")]
+    made = authority.issue_cert("me@example.org")
+    authority.cert_pem.write_to_path(files[0])
+    made.cert_chain_pems[0].write_to_path(files[1])
+    made.private_key_pem.write_to_path(files[2])
+    assert [each["subject"] for each in _tls(*files).get_ca_certs()]
+    for given, said in (
+        ((files[0], files[1], None), f"--tls-cert {files[1]} cannot be used"),
+        ((None, files[1], files[0]), f"--tls-cert {files[1]} with --tls-key {files[0]} cannot"),
+        ((None, None, files[2]), "--tls-key needs --tls-cert"),
+        (("/no/such/file", None, None), "--ca-file /no/such/file cannot be used"),
+    ):
+        with pytest.raises(ConfigurationError, match=said):
+            _tls(*given)
+
+
+def test_errors_hint_at_what_was_left_out() -> None:
+    admin = Admin(namesrv="127.0.0.1:9876")
+    signing = Admin(namesrv="127.0.0.1:9876", credentials=Credentials("a", "b"))
+    refused = NotPermittedError(16, "username cannot be null.")
+    cut = ConnectError("the connection to 127.0.0.1:9876 ended before the answer")
+    assert "--credentials" in (_hint(refused, admin) or "")
+    assert "--tls" in (_hint(cut, admin) or "")
+    assert _hint(refused, signing) is None
+    assert _hint(ConnectError("refused"), admin) is None
