@@ -45,7 +45,6 @@ from rocketmq_sdk.broker_embedded.store.recovery.index_builder import IndexBuild
 from rocketmq_sdk.broker_embedded.store.recovery.missing_log import refuse_gap, refuse_without_log
 from rocketmq_sdk.broker_embedded.store.recovery.recovery import Recovery, RecoveryProgress
 from rocketmq_sdk.broker_embedded.store.retention import RetentionService
-from rocketmq_sdk.broker_embedded.store.state import StoreState
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 
@@ -80,7 +79,7 @@ class MessageStore(ReadableStore, RunsOnce):
         self._dispatcher = QueueDispatcher(self._table, config.message_delay_level)
         self._deleted = DeletedTopics(files)
         self._dispatcher.deleted_topics = self._deleted.positions
-        self._state = state = StoreState()
+        state = self._state
         self._flusher = LogFlusher(files, self._log, config, clock, state, self._after_flush)
         self._queue_flusher = QueueFlusher(
             files,

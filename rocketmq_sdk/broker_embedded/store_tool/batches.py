@@ -6,7 +6,10 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BATCH_DIRECTORY
-from rocketmq_sdk.broker_embedded.store.queues.removed_queues import topic_directories
+from rocketmq_sdk.broker_embedded.store.queues.removed_queues import (
+    queue_directories,
+    topic_directories,
+)
 from rocketmq_sdk.broker_embedded.store_tool.report import (
     StoreReader,
     StoreReport,
@@ -79,10 +82,9 @@ class BatchWalk:
         """Walk."""
         reader, report = self._reader, self._report
         queues = {
-            (topic, int(name)): f"{BATCH_DIRECTORY}/{topic}/{name}"
+            (topic, queue_id): f"{BATCH_DIRECTORY}/{topic}/{queue_id}"
             for topic in topic_directories(reader.directory_names(BATCH_DIRECTORY))
-            for name in reader.directory_names(f"{BATCH_DIRECTORY}/{topic}")
-            if name.isascii() and name.isdecimal()
+            for queue_id in queue_directories(reader.directory_names(f"{BATCH_DIRECTORY}/{topic}"))
         }
         sizes = [size for path in queues.values() for _name, size in reader.file_sizes(path)]
         report.batch_file_size = usual_size(sizes)

@@ -9,7 +9,10 @@ from rocketmq_sdk.broker_embedded.store.config import QUEUE_UNIT_SIZE
 from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BATCH_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import DIRECTORY
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import MULTI_DISPATCH_PREFIX
-from rocketmq_sdk.broker_embedded.store.queues.removed_queues import topic_directories
+from rocketmq_sdk.broker_embedded.store.queues.removed_queues import (
+    queue_directories,
+    topic_directories,
+)
 from rocketmq_sdk.broker_embedded.store.queues.unit_chain import PRE_BLANK_SIZE
 from rocketmq_sdk.broker_embedded.store_tool.log import LogRecordReader, QueueUnits
 from rocketmq_sdk.broker_embedded.store_tool.report import (
@@ -50,9 +53,9 @@ class QueueWalk:
         batch_topics = set(topic_directories(reader.directory_names(BATCH_DIRECTORY)))
         queues: dict[tuple[str, int], str] = {}
         for topic in topic_directories(reader.directory_names(DIRECTORY)):
-            for name in reader.directory_names(f"{DIRECTORY}/{topic}"):
-                if name.isascii() and name.isdecimal():
-                    queues[topic, int(name)] = f"{DIRECTORY}/{topic}/{name}"
+            names = reader.directory_names(f"{DIRECTORY}/{topic}")
+            for queue_id in queue_directories(names):
+                queues[topic, queue_id] = f"{DIRECTORY}/{topic}/{queue_id}"
         sizes = {
             path: [size for _name, size in reader.file_sizes(path)] for path in queues.values()
         }

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from rocketmq_sdk.broker_embedded.store.files.chained_file import is_position
 from rocketmq_sdk.broker_embedded.store.files.regular_files import (
     is_directory,
     open_regular,
@@ -293,7 +294,7 @@ def chain_of(
     entries = reader.file_sizes(directory)
     for index, (name, length) in enumerate(entries):
         path = f"{directory}/{name}"
-        if not (name.isascii() and name.isdecimal()):
+        if not is_position(name):
             report.add(
                 path, 0, "name", "does not belong there: the names of these files are positions"
             )

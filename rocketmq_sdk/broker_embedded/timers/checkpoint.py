@@ -5,18 +5,21 @@
 
 from __future__ import annotations
 
+import logging
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - an exception, named like one
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from rocketmq_sdk.broker_embedded.store.files.checkpoint import latest_believable
 from rocketmq_sdk.broker_embedded.store.files.reserve import write_small
 from rocketmq_sdk.errors import RemoteProtocolError
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
+_log = logging.getLogger(__name__)
 PATH: Final = "config/timercheck"
 NEW_PATH: Final = "config/timercheck.new"
 SIZE: Final = 4096
@@ -62,15 +65,30 @@ class TimerCheckpoint:
             raise RemoteProtocolError(f"a timer checkpoint has 56 bytes, not {len(data)}") from None
 
 
-def read_checkpoint(files: FileSystem) -> TimerCheckpoint:
-    """Read the file; zeros when it is missing or too short.
+def read_checkpoint(files: FileSystem, now_ms: int = 0, stored_ms: int = 0) -> TimerCheckpoint:
+    """Read the file; zeros when it is missing or too short, and for negative numbers.
 
-    Raises `StoreError`.
+    From a time far ahead of `now_ms` all timers until then would seem to be delivered.
+    It is replaced by `stored_ms`, the store time of the last message: what was
+    delivered is in the log, stored no earlier than its slot. Raises `StoreError`.
     """
     try:
-        return TimerCheckpoint.decode(files.read(PATH) or b"")
+        found = TimerCheckpoint.decode(files.read(PATH) or b"")
     except RemoteProtocolError:
         return TimerCheckpoint()
+    if min(found.last_read_time, found.log_flushed, found.queue_offset) < 0:
+        _log.error("%s holds negative numbers; the timer log is read instead", PATH)
+        found.last_read_time = max(0, found.last_read_time)
+        found.log_flushed = found.queue_offset = 0
+    if found.last_read_time > latest_believable(now_ms):
+        _log.error(
+            "%s says that timers were served until %d, which is far ahead; such times are not "
+            "believed",
+            PATH,
+            found.last_read_time,
+        )
+        found.last_read_time = stored_ms
+    return found
 
 
 def write_checkpoint(files: FileSystem, checkpoint: TimerCheckpoint) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -10,7 +9,7 @@ import trio
 from rocketmq_sdk.broker_embedded.store.following.unreadable import Place
 from rocketmq_sdk.broker_embedded.timers.reading import Recalls
 from rocketmq_sdk.broker_embedded.timers.record import RECORD, RECORD_SIZE, TimerRecord
-from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.errors import StoreCorruptError, StoreError
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.timers.slot_walk import SlotWalk
     from rocketmq_sdk.broker_embedded.timers.timer_store import TimerStore
 
-logger = logging.getLogger(__name__)
 
 TURN: Final = 32
 """Messages read together."""
@@ -93,10 +91,12 @@ class DueSlot:
                     await self._find_around(timers, files, follower, error)
                 continue
             if some is None:
-                logger.error(
-                    "the chain of the timer slot %d is broken at %d", self.time, walk.position
+                broken = StoreCorruptError(
+                    f"the chain of the timer slot {self.time} is broken at {walk.position}"
                 )
-            for record in some or ():
+                await self._find_around(timers, files, follower, broken)
+                return
+            for record in some:
                 self.add(record)
             if not some:
                 self.walk = None

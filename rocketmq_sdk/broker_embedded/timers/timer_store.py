@@ -376,7 +376,9 @@ class TimerStore:
         A wheel or a log that cannot be read is made again from the timer topic. Raises
         `StoreCorruptError` when a file is corrupt, and `StoreError`.
         """
-        self.checkpoint = read_checkpoint(self._files)
+        self.checkpoint = read_checkpoint(
+            self._files, self.write_time, self._store.stored_timestamp
+        )
         for _ in range(_LOAD_TRIES):
             try:
                 self._load()

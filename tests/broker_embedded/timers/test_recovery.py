@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+import attrs
 import pytest
 import trio
 
@@ -284,3 +285,53 @@ async def test_a_full_memory_delays_timers_and_loses_none(autojump_clock: MockCl
             files.limit_bytes = 1 << 30
             await trio.sleep(2)
             assert [moment for moment, _time in bodies_and_times(broker)] == moments
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"last_read_time": 2**63 - 1},
+        {"last_read_time": 2**63 - 1, "queue_offset": 2**63 - 1, "log_flushed": 2**63 - 1},
+        {"queue_offset": -5},
+        {"log_flushed": -1},
+    ],
+)
+async def test_a_checkpoint_that_cannot_be_loses_and_doubles_nothing(
+    damage: dict[str, int], autojump_clock: MockClock
+) -> None:
+    files, clock = MemoryFileSystem(1 << 30, write_through=True), TrioClock()
+    with trio.fail_after(1000):
+        async with open_watched(files, clock=clock, **SMALL) as (broker, peer, _deliveries):
+            moments = await send_timers(broker, peer, 2, 20, 20, 21, 40)
+            await trio.sleep(8)
+        write_checkpoint(files, attrs.evolve(read_checkpoint(files), **damage))
+        async with open_watched(files, clock=clock, **SMALL) as (broker, peer, _deliveries):
+            moments += await send_timers(broker, peer, 10)
+            await trio.sleep(60)
+            assert sorted(moment for moment, _time in bodies_and_times(broker)) == sorted(moments)
+
+
+@pytest.mark.parametrize("field", [0, 1, 4], ids=["size", "previous", "delay"])
+async def test_a_damaged_record_costs_itself_alone_and_is_told(
+    field: int, autojump_clock: MockClock
+) -> None:
+    files, clock = MemoryFileSystem(1 << 30, write_through=True), TrioClock()
+    with trio.fail_after(1000):
+        async with open_watched(files, clock=clock, **SMALL) as (broker, peer, _deliveries):
+            due = broker.core.clock.now_ms() + 20_000
+            for number in range(6):
+                text = f"TIMER_DELIVER_MS\x01{due}\x02"
+                await peer.send("orders", b"%d" % number, properties=text)
+            await trio.sleep(8)
+        path, at = f"{DIRECTORY}/{0:020d}", 3 * RECORD_SIZE
+        fields = list(RECORD.unpack(files.open(path).pread(RECORD_SIZE, at)))
+        fields[field] = 2**31 - 1
+        files.open(path).pwrite(RECORD.pack(*fields), at)
+        async with open_watched(files, clock=clock, **SMALL) as (broker, _peer, _deliveries):
+            await trio.sleep(60)
+            bodies = [body for body, _time in bodies_and_times(broker)]
+            assert bodies == [0, 1, 2, 4, 5]
+            assert any(
+                f"is broken at {at}; 3 timers of this moment" in reason
+                for reason in broker.health().reasons
+            )

@@ -12,12 +12,23 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, StoreFile
 
 NAME_DIGITS = 20
+_MAX_POSITION = (1 << 63) - 1
 _ZEROS = bytes(1024 * 1024)
 
 
 def file_name(start: int) -> str:
     """The name of the file that starts at a position of its chain."""
     return f"{start:020d}"
+
+
+def is_position(name: str) -> bool:
+    """Whether the name of a file is a position as `file_name` writes it."""
+    return (
+        len(name) == NAME_DIGITS
+        and name.isascii()
+        and name.isdecimal()
+        and int(name) <= _MAX_POSITION
+    )
 
 
 class ChainedFile:

@@ -12,7 +12,11 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile, file_name
+from rocketmq_sdk.broker_embedded.store.files.chained_file import (
+    ChainedFile,
+    file_name,
+    is_position,
+)
 from rocketmq_sdk.errors import StoreCorruptError, StoreError
 
 if TYPE_CHECKING:
@@ -73,7 +77,7 @@ class FileChain:
             entries.pop()
         for name, size in entries:
             path = f"{self.directory}/{name}"
-            if not (name.isascii() and name.isdecimal()):
+            if not is_position(name):
                 raise StoreCorruptError(
                     f"{path} does not belong there: the names of these files are positions; move "
                     "it away"
@@ -84,6 +88,11 @@ class FileChain:
                 raise StoreCorruptError(
                     f"{path} has {size} bytes, but {self.size_setting} is {self.file_size}; open "
                     "the store with the size that it was written with"
+                )
+            if int(name) % self.file_size:
+                raise StoreCorruptError(
+                    f"{path} does not belong there: its name is no multiple of {self.size_setting} "
+                    f"({self.file_size}); move it away"
                 )
             self._add(ChainedFile(self.store_files.open(path), int(name), self.file_size))
         # Files made by a process that was killed may not be durable yet.

@@ -355,7 +355,8 @@ class IndexFile:
                 return
             if entry_hash == key_hash and begin <= time <= end:
                 found.append(offset)
-            if not 0 < previous <= self.count or previous == number or time < begin:
+            # Forward there is nothing but damage: such a chain may be a circle.
+            if not 0 < previous < number or time < begin:
                 return
             number = previous
             steps += 1

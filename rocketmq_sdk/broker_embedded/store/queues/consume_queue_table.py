@@ -13,7 +13,9 @@ from rocketmq_sdk.broker_embedded.store.queues.consume_queue import DIRECTORY, C
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_ext import DIRECTORY as EXT_DIRECTORY
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_ext import ConsumeQueueExt
 from rocketmq_sdk.broker_embedded.store.queues.removed_queues import (
+    MAX_QUEUE_ID,
     RemovedQueues,
+    queue_directories,
     topic_directories,
 )
 
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 MULTI_DISPATCH_PREFIX = "%LMQ%"
-MAX_QUEUE_ID = (1 << 31) - 1
 Queue = ConsumeQueue | BatchConsumeQueue
 
 
@@ -93,9 +94,9 @@ class ConsumeQueueTable:
             for topic in topic_directories(self._files.directory_names(directory)):
                 if (topic in self.batch_topics) is not (directory == BATCH_DIRECTORY):
                     continue
-                for name in self._files.directory_names(f"{directory}/{topic}"):
-                    if name.isascii() and name.isdecimal():
-                        self._add(topic, int(name)).load(mend=mend)
+                names = self._files.directory_names(f"{directory}/{topic}")
+                for queue_id in queue_directories(names):
+                    self._add(topic, queue_id).load(mend=mend)
 
     def find_ends(self, log_start: int, *, clean: bool) -> None:
         """Find the last unit of each queue and the first one, and drop what follows.

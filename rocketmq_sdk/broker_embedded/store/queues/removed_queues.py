@@ -20,12 +20,39 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _PREFIX: Final = "~removed."
+MAX_QUEUE_ID: Final = (1 << 31) - 1
 _TRY_AGAIN: Final = 30.0
 
 
 def topic_directories(names: list[str]) -> list[str]:
-    """Those of the directories of queues that are named after a topic."""
-    return [name for name in names if not name.startswith(_PREFIX)]
+    """Those of the directories of queues that are named after a topic.
+
+    A name that is no UTF-8, which Python gives with surrogates, is none of a topic.
+    """
+    return [name for name in names if not name.startswith(_PREFIX) and _is_text(name)]
+
+
+def queue_directories(names: list[str]) -> list[int]:
+    """The ids of the queues whose directories are among those of a topic."""
+    return [
+        int(name)
+        for name in names
+        if name.isascii() and name.isdecimal() and name == _queue_name(name)
+    ]
+
+
+def _queue_name(digits: str) -> str:
+    """What the directory of the queue with an id is called; empty for no id."""
+    number = int(digits)
+    return str(number) if number <= MAX_QUEUE_ID else ""
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class RemovedQueues:

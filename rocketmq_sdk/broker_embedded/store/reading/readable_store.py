@@ -33,6 +33,7 @@ from rocketmq_sdk.broker_embedded.store.messages import (
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import ConsumeQueueTable
 from rocketmq_sdk.broker_embedded.store.reading.log_readers import LogReaders
 from rocketmq_sdk.broker_embedded.store.reading.queue_reader import QueueReader
+from rocketmq_sdk.broker_embedded.store.state import StoreState
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.model.enums import BoundaryType
 
@@ -59,6 +60,7 @@ class ReadableStore:
         self.config = config
         self.files = files
         self._clock = clock
+        self._state = StoreState()
         self._log = CommitLog(files, config)
         self._table = ConsumeQueueTable(files, config)
         self._reader = QueueReader(self._log, config)
@@ -79,6 +81,11 @@ class ReadableStore:
     def min_physical_offset(self) -> int:
         """The position where the oldest log file starts."""
         return self._log.min_position
+
+    @property
+    def stored_timestamp(self) -> int:
+        """The store time of the last message, epoch milliseconds; 0 without any."""
+        return self._state.stored_timestamp
 
     def ended_halves(self, start: int) -> set[tuple[int, int]]:
         """The half messages that were ended by records from a position on.

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from random import Random
 
+import pytest
+
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
-from rocketmq_sdk.broker_embedded.store.index.file import IndexFile, file_size
+from rocketmq_sdk.broker_embedded.store.index.file import (
+    ENTRY_SIZE,
+    HEADER_SIZE,
+    SLOT_SIZE,
+    IndexFile,
+    file_size,
+)
 
 SLOTS, CAPACITY = 3000, 2000
 PATH = "index/20260101000000000"
@@ -70,3 +79,19 @@ def test_entries_that_were_written_alone_are_found_and_no_header_tells_of_them()
     again = IndexFile(files.open(PATH), file.name, SLOTS, CAPACITY)
     again.load()
     assert (again.count, again.end_offset) == (2, 5)
+
+
+@pytest.mark.parametrize("chain", [{5: 9, 9: 5}, {5: 5}, {5: 9, 9: 59, 59: 7, 7: 5}])
+def test_damage_that_leads_forward_or_in_a_circle_ends_a_lookup(chain: dict[int, int]) -> None:
+    files = filled(together=False, between=False)
+    for number, previous in chain.items():
+        at = file_size(SLOTS, number) + ENTRY_SIZE - 4
+        files.open(PATH).pwrite(previous.to_bytes(4), at)
+    for slot in range(SLOTS):
+        files.open(PATH).pwrite((5).to_bytes(4), HEADER_SIZE + slot * SLOT_SIZE)
+    file = IndexFile(files.open(PATH), "name", SLOTS, CAPACITY)
+    file.load()
+    found: list[int] = []
+    steps = file.select(-1, 10, 0, 1 << 60, found)
+    assert len(list(islice(steps, 2))) == 0
+    assert found == []

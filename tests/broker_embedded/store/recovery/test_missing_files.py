@@ -235,3 +235,38 @@ async def test_a_queue_without_files_of_its_extension_is_built_again(
                 assert unit[2] == message(tag=f"T{number % 3}").tags_code
         assert ("lacks files of its extension" in caplog.text) is (life == 0)
     assert verify(FileSystemReader(files)).findings == []
+
+
+STRAY = ("7", "0" * 40 + "4096", "9" * 20, f"{2**63:020d}", f"{4100:020d}", f"{10**6 + 1:020d}")
+
+
+@pytest.mark.parametrize("name", STRAY)
+@pytest.mark.parametrize("clean", [True, False])
+async def test_a_file_that_can_be_of_no_chain_is_refused_by_its_name(
+    name: str, clean: bool
+) -> None:
+    """It would be taken for a part of the log, and messages behind it would be lost."""
+    for directory, size in (("commitlog", 4096), ("consumequeue/TopicA/0", 200)):
+        files = await filled()
+        files.create(f"{directory}/{name}", size)
+        if not clean:
+            files.write("abort", b"")
+        report = verify(FileSystemReader(files))
+        assert f"{directory}/{name}" in {finding.path for finding in report.findings}
+        with pytest.raises(StoreCorruptError, match=f"{directory}/{name} does not belong there"):
+            async with open_store(files, CONFIG):
+                pass
+        files.remove(f"{directory}/{name}")
+        await check_whole(files)
+
+
+@pytest.mark.parametrize(
+    "path", ["bad\udcff/0", "TopicA/00", f"TopicA/{2**31}", f"TopicA/{'9' * 30}"]
+)
+async def test_a_directory_that_can_be_of_no_queue_is_left_alone(path: str) -> None:
+    files = await filled()
+    kept = f"consumequeue/{path}/{0:020d}"
+    files.create(kept, 200)
+    assert verify(FileSystemReader(files)).findings == []
+    await check_whole(files)
+    assert files.exists(kept)
