@@ -11,6 +11,7 @@ from rocketmq_sdk.broker_embedded.store.index.file import (
     SLOT_SIZE,
     file_size,
 )
+from rocketmq_sdk.broker_embedded.store_tool.report import NO_FILE
 from rocketmq_sdk.model.properties import KEYS, TAGS, UNIQ_KEY, property_in_text
 from rocketmq_sdk.names import java_hash
 
@@ -71,7 +72,11 @@ class IndexWalk:
     def run(self) -> None:
         """Run the pass."""
         report = self._report
-        entries = [(name, size) for name, size in self._reader.file_sizes(DIRECTORY) if size > 0]
+        found = self._reader.file_sizes(DIRECTORY)
+        for name, size in found:
+            if size == NO_FILE:
+                report.add(f"{DIRECTORY}/{name}", 0, "name", "is no regular file; move it away")
+        entries = [(name, size) for name, size in found if size > 0]
         first: int | None = None
         for number, (name, size) in enumerate(entries):
             path = f"{DIRECTORY}/{name}"
