@@ -356,10 +356,7 @@ class TimerStore:
         self._saved = (-1, -1, -1)
 
     def expire(self) -> None:
-        """Remove log files whose messages the commit log has no more.
-
-        Raises `StoreError`.
-        """
+        """Remove files whose messages the commit log lacks. Raises `StoreError`."""
         for file in self.log.take_expired(self.places.least(self._store.min_physical_offset)):
             file.file.close()
             file.remove()
@@ -376,9 +373,8 @@ class TimerStore:
         A wheel or a log that cannot be read is made again from the timer topic. Raises
         `StoreCorruptError` when a file is corrupt, and `StoreError`.
         """
-        self.checkpoint = read_checkpoint(
-            self._files, self.write_time, self._store.stored_timestamp
-        )
+        now, stored = self.write_time, self._store.stored_timestamp
+        self.checkpoint = read_checkpoint(self._files, now, stored)
         for _ in range(_LOAD_TRIES):
             try:
                 self._load()
