@@ -220,6 +220,20 @@ def test_what_others_say_is_one_printable_line_of_bounded_length(text: str) -> N
     assert len(line) <= LONGEST_REASON + 3
 
 
+async def test_why_the_members_are_not_known_is_what_the_broker_says(
+    autojump_clock: MockClock,
+) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        refusals = intercept(broker, RequestCode.GET_CONSUMER_LIST_BY_GROUP, by=refused(16))
+        async with billing(broker, Collector()) as consumer:  # of two topics, with that of retries
+            await trio.sleep(10)
+            assert "not known: answered NO_PERMISSION" in str(consumer.health())
+            refusals.restore()
+            await trio.sleep(10)
+            assert consumer.health()
+
+
 @pytest.mark.parametrize("kind", [PushConsumer, SimpleConsumer, LitePullConsumer])
 async def test_a_member_tells_the_lag_of_its_whole_group(
     autojump_clock: MockClock, kind: type[PushConsumer]

@@ -51,6 +51,8 @@ class MemberLists:
         self.count = 0
         self._client = client
         self._group = group
+        self._problems: dict[str, str] = {}
+        """Why brokers do not answer."""
         self._listings: dict[str, _Listing] = {}
         self._known: frozenset[str] = frozenset()
         self.look_at: float | None = None
@@ -83,23 +85,23 @@ class MemberLists:
                 name not in answers,
             )
         )
-        problem = "no broker has seen its heartbeat"
 
         async def ask(name: str) -> str | None:
-            nonlocal problem
             found = self._client.brokers.subscribe_address(name)
             if found is not None and name not in answers:
                 answers[name] = []
                 try:
                     answers[name] = await consumer_ids(self._client, found.address, self._group)
+                    self._problems.pop(name, None)
                 except RocketMQError as error:
-                    problem = str(error)
+                    self._problems[name] = str(error)
             return name if answers.get(name) else None
 
         told = bool(names and answers.get(names[0]))
         asked = names[0] if told else await first_answer(names, ask)
         if asked is None:
-            self._complain(topic, problem)
+            told = [self._problems[name] for name in names if name in self._problems]
+            self._complain(topic, told[0] if told else "no broker has seen its heartbeat")
             return []
         self.complaint = ""
         ids = set(answers[asked])
