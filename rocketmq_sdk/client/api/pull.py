@@ -127,7 +127,7 @@ def pull_result(
         if found.offset_delta:
             for message in messages:
                 message.offset += found.offset_delta
-        end = max(end, 1 + max([message.offset for message in messages]))
+        end = max(end, _end_of(messages))
         if tags:
             messages = [message for message in messages if message.tags in tags]
         _add_bounds(messages, found)
@@ -171,6 +171,16 @@ def _outcome(
             group=header.consumer_group,
         )
     return status, PullMessageResponseHeader.from_ext(response.ext_fields)
+
+
+def _end_of(messages: list[ReceivedMessage]) -> int:
+    """The offset behind the last message; they are nearly always in order."""
+    if not messages:
+        return 0
+    end = messages[-1].offset + 1
+    if end - messages[0].offset != len(messages):
+        end = 1 + max([message.offset for message in messages])
+    return end
 
 
 LOOKED_AT: Final = 800

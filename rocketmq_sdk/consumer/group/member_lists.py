@@ -100,8 +100,8 @@ class MemberLists:
         told = bool(names and answers.get(names[0]))
         asked = names[0] if told else await first_answer(names, ask)
         if asked is None:
-            told = [self._problems[name] for name in names if name in self._problems]
-            self._complain(topic, told[0] if told else "no broker has seen its heartbeat")
+            said = [self._problems[name] for name in names if name in self._problems]
+            self._complain(topic, said[0] if said else "no broker has seen its heartbeat")
             return []
         self.complaint = ""
         ids = set(answers[asked])
