@@ -11,7 +11,11 @@ cd "$(dirname "$0")"
 
 python="${PYTHON:-python3}"
 [ -x .venv/bin/python ] || "$python" -m venv .venv
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 -e '.[dev]'
+# What is installed follows from pyproject.toml: while that stays as it is, so does the environment.
+if ! cmp -s pyproject.toml .venv/installed-for.toml; then
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 -e '.[dev]'
+    cp pyproject.toml .venv/installed-for.toml
+fi
 
 # The tests start hundreds of interpreters: without compiled modules each compiles them anew,
 # about a seventh of the processor time of the quick tests.
