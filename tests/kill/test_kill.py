@@ -40,7 +40,7 @@ async def _publish(namesrv: str, topic: str, count: int) -> None:
 
 
 async def test_a_killed_consumer_is_replaced_and_every_message_is_consumed(tmp_path: Path) -> None:
-    count = 200_000
+    count = 100_000
     with broker_process() as broker:
         await _publish(broker.namesrv, "numbers", count)
         first, second = tmp_path / "first", tmp_path / "second"

@@ -124,11 +124,9 @@ def archived(version: str = VERSION) -> list[str]:
     """Options by which a JVM finds the classes of Apache's servers, clients and tools
     read and checked in an archive; a third of what a start costs is reading them.
 
-    It is made on first use, by a rehearsal. Empty for a release that few tests use, and
-    where Java makes no archives. An archive that does not fit is not used by the JVM.
+    It is made on first use, by a rehearsal. Empty where Java makes no archives. An
+    archive that does not fit is not used by the JVM.
     """
-    if version not in RELEASES:
-        return []
     java = Path(shutil.which("java") or "java").resolve()
     known = f"{classpath(version)} {java} {java.stat().st_mtime_ns}"
     digest = hashlib.sha256(known.encode()).hexdigest()[:16]

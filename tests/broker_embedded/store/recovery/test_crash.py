@@ -26,7 +26,7 @@ from support.store import bodies, message, open_store, small_config
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import Mailbox
 
-POINTS = 1000
+POINTS = 500
 QUICK = 100
 SLICE = 100
 
