@@ -91,6 +91,7 @@ class MemoryRetention:
         self._not_before = self._sweep_at = float("-inf")
         self._told = False
         log.relieve = self.relieve
+        index.on_roll = self.index_grew
         self.lost = 0
         """Messages removed although some group had not consumed them."""
 

@@ -19,6 +19,7 @@ import trio
 from rocketmq_sdk.broker_embedded.store.append.appender import Appender
 from rocketmq_sdk.broker_embedded.store.append.replica_log import ReplicaLog
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
+from rocketmq_sdk.broker_embedded.store.files.lock_watch import watch_lock
 from rocketmq_sdk.broker_embedded.store.files.reserve import SpaceReserve
 from rocketmq_sdk.broker_embedded.store.flush.log_flusher import LogFlusher
 from rocketmq_sdk.broker_embedded.store.flush.queue_flusher import QueueFlusher
@@ -97,8 +98,6 @@ class MessageStore(ReadableStore, RunsOnce):
         )
         """Deletes what is older than the settings say, and can be told to do so now."""
         self._memory = self.retention.memory = retention_in(files, log, table, index, config, clock)
-        if self._memory is not None:
-            index.on_roll = self._memory.index_grew
         self.needs: Needs | None = None if self._memory is None else self._memory.needs
         """What retention in memory has to keep; None on a disk."""
         flushers = (self._flusher, self._queue_flusher)
@@ -149,6 +148,7 @@ class MessageStore(ReadableStore, RunsOnce):
                     nursery.start_soon(self.retention.run)
                     nursery.start_soon(self._table.removed.run)
                     nursery.start_soon(self.reserve.keep)
+                    nursery.start_soon(watch_lock, self.files, self._flusher.fail)
                     if self._index.enabled:
                         nursery.start_soon(self._index_builder.serve)
                     if self._sync_flush:

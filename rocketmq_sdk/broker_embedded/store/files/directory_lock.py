@@ -9,6 +9,7 @@ real paths first, and one descriptor for as long as the lock is held.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -19,6 +20,10 @@ from rocketmq_sdk.errors import StoreError, StoreLockedError
 
 _held: Final[set[str]] = set()
 _CONTENT: Final = b"lock"
+_REMEDY: Final = (
+    " while the store was open, so that another broker can open it; see that there is none, and "
+    "start this one again"
+)
 _LINUX: bool = sys.platform.startswith("linux")
 _FLOCK: Final = Struct("@hhqqi0q")
 """`struct flock` of Linux on 64 bits."""
@@ -27,12 +32,14 @@ _FLOCK: Final = Struct("@hhqqi0q")
 class DirectoryLock:
     """The right to use a directory."""
 
-    __slots__ = ("_descriptor", "_directory", "_key")
+    __slots__ = ("_comparable", "_descriptor", "_directory", "_key")
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._descriptor = -1
         self._key: str | None = None
+        self._comparable = False
+        """Whether the system numbers files so that they can be told apart."""
 
     def acquire(self) -> None:
         """Take the lock.
@@ -71,6 +78,8 @@ class DirectoryLock:
         _held.add(key)
         self._key = key
         self._descriptor = descriptor
+        with contextlib.suppress(OSError):
+            self._comparable = self._is_own()
 
     def _other(self, key: str) -> str:
         try:
@@ -78,6 +87,28 @@ class DirectoryLock:
         except OSError:
             return ""
         return f" (process {text})" if text.isdecimal() else ""
+
+    def lost(self) -> str | None:
+        """Why it protects nothing any more; None while all is well.
+
+        A lock is on a file, not on its name: with another file of that name, or in
+        another directory, another broker can take one as well.
+        """
+        if self._key is None or not self._comparable:
+            return None
+        try:
+            own = self._is_own()
+        except FileNotFoundError:
+            return f"the directory {self._key}, or its file `lock`, was removed{_REMEDY}"
+        except OSError:
+            return None  # nobody knows now
+        if not own:
+            return f"the directory {self._key}, or its file `lock`, was replaced{_REMEDY}"
+        return None
+
+    def _is_own(self) -> bool:
+        named, held = (self._directory / "lock").stat(), os.fstat(self._descriptor)
+        return (named.st_dev, named.st_ino) == (held.st_dev, held.st_ino)
 
     def release(self) -> None:
         """Release the lock; does nothing when it is not held."""

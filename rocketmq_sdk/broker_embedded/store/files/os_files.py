@@ -265,6 +265,7 @@ class OsFileSystem:
         self._open: OrderedDict[OsFile, None] = OrderedDict()
         self._mutex = threading.Lock()  # never held while anything waits for the disk
         self._lock = DirectoryLock(self.root)
+        self._lost: str | None = None
         self._limiter: trio.CapacityLimiter | None = None
         self._read_at_random: set[str] = set()
         if not _HAS_FALLOCATE:
@@ -381,6 +382,18 @@ class OsFileSystem:
             raise translate(error, self.description, "make the directory") from error
         self._lock.acquire()
 
+    def lock_lost(self) -> str | None:
+        """Why the lock protects nothing any more; callable from any thread.
+
+        From then on no file is replaced or removed: they may be those of others.
+        """
+        self._lost = self._lost or self._lock.lost()
+        return self._lost
+
+    def _check_lock(self, path: str) -> None:
+        if self._lost is not None:
+            raise StoreError(f"{path} is left alone: {self._lost}")
+
     def unlock(self) -> None:
         """Close every descriptor and release the lock."""
         with self._mutex:
@@ -483,6 +496,7 @@ class OsFileSystem:
     def write(self, path: str, data: bytes, *, private: bool = False) -> None:
         """Replace the content and sync it; a private file has the mode 0600."""
         full_path = Path(self.full_path(path))
+        self._check_lock(path)
         try:
             full_path.parent.mkdir(parents=True, exist_ok=True)
             opener = _private if private else None
@@ -498,6 +512,7 @@ class OsFileSystem:
 
     def rename(self, old: str, new: str) -> None:
         """Rename a file or directory atomically; replaces a file of the new name."""
+        self._check_lock(old)
         try:
             Path(self.full_path(old)).replace(self.full_path(new))
         except OSError as error:
@@ -505,6 +520,7 @@ class OsFileSystem:
 
     def remove(self, path: str) -> None:
         """Remove a file; the owner of an open handle must mark that one."""
+        self._check_lock(path)
         try:
             Path(self.full_path(path)).unlink(missing_ok=True)
         except OSError as error:
@@ -513,6 +529,7 @@ class OsFileSystem:
     def remove_tree(self, directory: str) -> None:
         """Remove a directory and all below it, or what stands in its place."""
         path = Path(self.full_path(directory))
+        self._check_lock(directory)
         try:
             if path.is_dir():
                 shutil.rmtree(path)
