@@ -11,10 +11,13 @@ import trio.lowlevel
 
 from rocketmq_sdk.broker_embedded.slices import LARGE, SLICE, answer_of, slices
 from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
+from rocketmq_sdk.protocol.bodies.members import ConsumerData, HeartbeatData
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig, TopicList
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.message_codec import decode_messages
-from support.broker import open_broker, pull_request
+from rocketmq_sdk.protocol.subscription import SQL92, build_subscription
+from support.broker import connect, open_broker, pull_request
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -192,3 +195,32 @@ async def test_closing_while_thousands_are_being_woken(autojump_clock: MockClock
         broker.parts.pull.held.release_all()
         await trio.testing.wait_all_tasks_blocked()
         assert all(call.done for call in waiting)
+
+
+async def test_long_expressions_of_a_heartbeat_are_compiled_beside_the_loop(
+    autojump_clock: MockClock,
+) -> None:
+    count = 4
+    long = " AND ".join(f"name <> 'no {number}'" for number in range(300))
+    async with open_broker() as (broker, peer), trio.open_nursery() as nursery:
+        client = await connect(broker, nursery)
+        await peer.send("T", b"yes", properties="name\x01yes\x02", queue_id=0)
+        await peer.send("T", b"no", properties="name\x01no 7\x02", queue_id=0)
+        groups = tuple(
+            ConsumerData(
+                f"G{number}",
+                ConsumeType.CONSUME_PASSIVELY,
+                MessageModel.CLUSTERING,
+                ConsumeFrom.LAST_OFFSET,
+                (build_subscription("T", f"{long} AND {number} = {number}", SQL92, sub_version=1),),
+            )
+            for number in range(count)
+        )
+        body = HeartbeatData("client", (), groups).encode()
+        answer, turns = await turns_during(client, Command(RequestCode.HEART_BEAT, body=body))
+        assert answer.code == 0
+        assert turns > count
+        for number in range(count):
+            found = await client.pull("T", 0, group=f"G{number}", expression=None, sub_version=1)
+            assert [message.body for message in found] == [b"yes"]
+        nursery.cancel_scope.cancel()

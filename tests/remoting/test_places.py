@@ -7,10 +7,13 @@ import logging
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
 
+from rocketmq_sdk.errors import ConnectError
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.frame import encode_frame
+from rocketmq_sdk.remoting.budget import MemoryBudget
 from rocketmq_sdk.remoting.places import LEAST, MOST, RESERVED, Accepting, Places, most_connections
 from rocketmq_sdk.remoting.server import RemotingServer
 from rocketmq_sdk.remoting.source import MemoryChannelSource
@@ -20,7 +23,6 @@ from rocketmq_sdk.transport.tls import TlsMode
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    import pytest
     from trio.testing import MockClock
 
     from rocketmq_sdk.remoting.channel import Channel
@@ -103,6 +105,38 @@ async def test_a_handshake_that_is_never_begun_gives_way_too(autojump_clock: Moc
             assert (await channel.call(Command(10), 3)).code == 0
             nursery.cancel_scope.cancel()
         assert len(streams) == 50
+
+
+async def test_what_is_kept_of_requests_counts_as_held(autojump_clock: MockClock) -> None:
+    """Whoever has most kept is closed; what every client has is nobody's fault."""
+    closed: list[str] = []
+
+    def keep(channel: Channel, command: Command) -> Command:
+        channel.keep(command.code)
+        return Command.response()
+
+    network, budget = MemoryNetwork(), MemoryBudget(1_000_000)
+    server = RemotingServer(
+        keep, budget=budget, on_close=lambda channel: closed.append(channel.close_reason or "")
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.serve, [network.listen("server:1")])
+        source = MemoryChannelSource(network)
+        small = [await source.open_channel("server:1", echo, nursery) for _ in range(30)]
+        for channel in small:
+            await channel.call(Command(60_000), 30)
+        assert budget.used == 0
+        large = [await source.open_channel("server:1", echo, nursery) for _ in range(2)]
+        await large[0].call(Command(700_000), 30)
+        await large[0].call(Command(-100_000), 30)
+        assert 500_000 < budget.used <= 600_000
+        with pytest.raises(ConnectError):
+            await large[1].call(Command(900_000), 30)
+        await large[1].wait_closed()
+        assert ["that all connections hold" in reason for reason in closed] == [True]
+        assert 500_000 < budget.used <= 600_000
+        assert (await large[0].call(Command(0), 30)).code == 0
+        nursery.cancel_scope.cancel()
 
 
 class _Failing:

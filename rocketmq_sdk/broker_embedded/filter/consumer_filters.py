@@ -10,16 +10,23 @@ refused.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from rocketmq_sdk.broker_embedded.filter.evaluate import CompiledExpression, compile_expression
+from rocketmq_sdk.broker_embedded.store.files.briefly import run_briefly
 from rocketmq_sdk.errors import FieldError, FilterSyntaxError
 from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.protocol.subscription import SQL92
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from rocketmq_sdk.broker_embedded.filter.bloom import BloomFilter
     from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
     from rocketmq_sdk.clock import Clock
@@ -30,6 +37,8 @@ logger = logging.getLogger(__name__)
 FILE_NAME: Final = "consumerFilter.json"
 _DEAD_BEFORE_LOAD_MS: Final = 30_000
 _COMPLAINTS_MAX: Final = 1000
+AT_ONCE: Final = 4096
+"""Characters of expressions that are compiled in one turn of the loop."""
 MOST_CHARACTERS: Final = 4 * 1024 * 1024
 """Of the expressions of all groups together, dead ones too; their trees take much more.
 """
@@ -220,10 +229,28 @@ class ConsumerFilterManager:
     def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
         """Take the subscriptions of a heartbeat; expressions for missing topics die."""
         wanted = set()
-        for subscription in subscriptions:
-            if not subscription.is_tag_type and subscription.sub_string:
-                wanted.add(subscription.topic)
-                self._register(group, subscription)
+        for subscription in _expressions(subscriptions):
+            wanted.add(subscription.topic)
+            self._register(group, subscription)
+        self._keep_only(group, wanted)
+
+    async def register_beside(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+        """`register` for many or long expressions; others have turns meanwhile."""
+        wanted, characters = set[str](), 0
+        for subscription in _expressions(subscriptions):
+            wanted.add(subscription.topic)
+            text = subscription.sub_string
+            if len(text) > AT_ONCE:
+                with contextlib.suppress(FilterSyntaxError):  # told below
+                    await run_briefly(trio.to_thread.run_sync, partial(compile_expression, text))
+            self._register(group, subscription)
+            characters += len(text)
+            if characters > AT_ONCE:
+                characters = 0
+                await trio.lowlevel.checkpoint()
+        self._keep_only(group, wanted)
+
+    def _keep_only(self, group: str, wanted: Collection[str]) -> None:
         known = self._of_groups.get(group)
         if known is not None:
             self._let_die(data for topic, data in known.items() if topic not in wanted)
@@ -398,6 +425,12 @@ class ConsumerFilterManager:
                 # the moment in which they left, it counts from before.
                 data.dead_time = max(now - _DEAD_BEFORE_LOAD_MS, data.born_time)
             self._keep(data)
+
+
+def _expressions(subscriptions: Iterable[SubscriptionData]) -> Iterator[SubscriptionData]:
+    for subscription in subscriptions:
+        if not subscription.is_tag_type and subscription.sub_string:
+            yield subscription
 
 
 _NOBODY: Final[Mapping[str, ConsumerFilterData]] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rocketmq_sdk.broker_embedded.filter.consumer_filters import AT_ONCE
 from rocketmq_sdk.broker_embedded.members.client_channel import ClientChannel
 from rocketmq_sdk.broker_embedded.slices import SLICE, slices
 from rocketmq_sdk.broker_embedded.tables.topics import UNIT_SUBSCRIPTION_FLAG
@@ -79,7 +80,8 @@ class ClientProcessor:
             clock.now_ms(),
         )
         consumers = data.consumer_data_set
-        if len(consumers) <= SLICE:
+        beside = _is_long(consumers)
+        if len(consumers) <= SLICE and not beside:
             changed = self._take(channel, data, client, consumers)
             self._register_producers(channel, client, data)
             return _heartbeat_answer(changed=changed)
@@ -89,12 +91,22 @@ class ClientProcessor:
             async for some in slices(consumers):
                 if channel.closed:
                     break
-                changed = self._take(channel, data, client, some) or changed
+                changed = self._take(channel, data, client, some, beside=beside) or changed
             else:
                 self._register_producers(channel, client, data)
+            for consumer in consumers if beside and not data.without_sub else ():
+                await self._register_expressions(consumer)
             return _heartbeat_answer(changed=changed)
 
         return in_slices
+
+    async def _register_expressions(self, data: ConsumerData) -> None:
+        """Those of a group with members now; it may have none behind that."""
+        group, expressions = data.group_name, self._filters.expressions
+        if self._consumers.group(group) is not None:
+            await expressions.register_beside(group, data.subscription_data_set)
+            if self._consumers.group(group) is None:
+                expressions.unregister(group)
 
     def _take(
         self,
@@ -102,16 +114,21 @@ class ClientProcessor:
         data: HeartbeatData,
         client: ClientChannel,
         consumers: Sequence[ConsumerData],
+        *,
+        beside: bool = False,
     ) -> bool:
-        """Register some of the consumers of a heartbeat; whether anything changed."""
+        """Register some of the consumers of a heartbeat; whether anything changed.
+
+        With `beside` their expressions are left to the caller.
+        """
         core = self._core
         with core.groups.together(), core.topics.together():
             if data.heartbeat_fingerprint:
-                return self._take_v2(channel, data, client, consumers)
+                return self._take_v2(channel, data, client, consumers, beside=beside)
             for consumer in consumers:
                 if channel.closed:  # it may be closed because of what is kept of it
                     break
-                self._register_consumer(channel, client, consumer)
+                self._register_consumer(channel, client, consumer, beside=beside)
         return True
 
     def _take_v2(
@@ -120,6 +137,8 @@ class ClientProcessor:
         data: HeartbeatData,
         client: ClientChannel,
         listed: Sequence[ConsumerData],
+        *,
+        beside: bool,
     ) -> bool:
         consumers = self._consumers
         changed = False
@@ -132,7 +151,7 @@ class ClientProcessor:
             ):
                 changed = True
             if not data.without_sub:
-                self._register_consumer(channel, client, consumer)
+                self._register_consumer(channel, client, consumer, beside=beside)
             elif consumers.group(name) is None:
                 changed = True
             else:
@@ -142,7 +161,7 @@ class ClientProcessor:
         return changed
 
     def _register_consumer(
-        self, channel: Channel, client: ClientChannel, data: ConsumerData
+        self, channel: Channel, client: ClientChannel, data: ConsumerData, *, beside: bool
     ) -> None:
         core = self._core
         config = core.groups.get(data.group_name)
@@ -156,7 +175,8 @@ class ClientProcessor:
         self._consumers.register(
             channel, client, data, notifies=config.notify_consumer_ids_changed_enable
         )
-        self._filters.expressions.register(data.group_name, data.subscription_data_set)
+        if not beside:
+            self._filters.expressions.register(data.group_name, data.subscription_data_set)
 
     def _register_producers(
         self, channel: Channel, client: ClientChannel, data: HeartbeatData
@@ -202,6 +222,16 @@ class ClientProcessor:
         except FilterSyntaxError as error:
             return Command.response(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark=str(error))
         return Command.response()
+
+
+def _is_long(consumers: Sequence[ConsumerData]) -> bool:
+    """Whether the expressions of a heartbeat take long to compile."""
+    characters = 0
+    for consumer in consumers:
+        for subscription in consumer.subscription_data_set:
+            if not subscription.is_tag_type:
+                characters += len(subscription.sub_string)
+    return characters > AT_ONCE
 
 
 def _heartbeat_answer(*, changed: bool) -> Command:
