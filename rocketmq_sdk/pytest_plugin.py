@@ -81,9 +81,12 @@ def rocketmq_broker(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture
 def rocketmq_cluster(request: pytest.FixtureRequest) -> None:
-    """A `TestCluster` for one test on trio: two masters, unless the marker says else.
+    """A cluster for one test: two masters, unless the marker says else.
 
-    Pass it, or `rocketmq_cluster.party(name)`, as `namesrv=`.
+    In a test on trio it is a `TestCluster` on a network in memory: pass it, or
+    `rocketmq_cluster.party(name)`, as `namesrv=`. In a test on asyncio it is an
+    `AsyncioCluster` on TCP, in a plain test a `BlockingCluster`: clients use its
+    `namesrv_address`.
     """
     raise AssertionError(f"pytest_fixture_setup was not called for {request.fixturename}")
 

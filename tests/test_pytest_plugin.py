@@ -354,10 +354,55 @@ def test_a_cluster_is_as_the_marker_says(pytester: pytest.Pytester) -> None:
     ).assert_outcomes(passed=1)
 
 
-def test_a_cluster_is_for_tests_on_trio(pytester: pytest.Pytester) -> None:
-    result = run(pytester, NOTHING, "def test_x(rocketmq_cluster):\n    pass\n")
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*for tests on trio*"])
+CLUSTER = """
+    import asyncio, pytest, trio
+    from rocketmq_sdk import Message, Producer
+    from rocketmq_sdk.errors import BrokerError
+
+    async def send(address, body, **options):
+        async with Producer("shop", namesrv=address, **options) as producer:
+            return await producer.send(Message("orders", body))
+
+    pytestmark = pytest.mark.rocketmq(masters=2, slaves=1, topics={"orders": 1})
+
+    def test_plain(rocketmq_cluster):
+        cluster = rocketmq_cluster
+        assert list(cluster.brokers) == [
+            "broker-a", "broker-a-slave-1", "broker-b", "broker-b-slave-1"
+        ]
+        fault = cluster.faults.on("send", broker="broker-b").error("NO_PERMISSION")
+        cluster.brokers["broker-a"].kill()
+        with pytest.raises(BrokerError):
+            trio.run(lambda: send(cluster.namesrv_address, b"1", retry_times=0))
+        cluster.brokers["broker-b"].wait.hit(fault)
+        fault.lift()
+        cluster.brokers["broker-a"].start()
+        trio.run(send, cluster.namesrv_address, b"2")
+        assert [message.body for message in cluster.wait.stored("orders")] == [b"2"]
+        cluster.wait.copied()
+        cluster.wait.until(lambda: cluster.brokers["broker-a"].running, "a master")
+        assert cluster.requests("send") and "broker-b" in cluster.report()
+
+    @pytest.mark.asyncio
+    async def test_asyncio(rocketmq_cluster):
+        cluster = rocketmq_cluster
+        await cluster.seed(messages={"orders": ["0"]})
+        await asyncio.to_thread(trio.run, send, cluster.namesrv_address, b"1")
+        assert len(await cluster.wait.stored("orders", 2)) == len(cluster.sent("orders")) == 2
+        await cluster.wait.copied()
+        await cluster.brokers["broker-b"].restart()
+        assert cluster.brokers["broker-b"].emulates is None
+        await cluster.wait.until(lambda: True, "nothing")
+
+    def test_unhit(rocketmq_cluster):
+        rocketmq_cluster.faults.on("send").refuse()
+"""
+
+
+def test_a_cluster_on_tcp_for_tests_on_asyncio_and_on_nothing(pytester: pytest.Pytester) -> None:
+    result = run(pytester, NOTHING, CLUSTER)
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["*UnhitFaultError*"])
 
 
 def test_the_plugin_loads_nothing_for_tests_that_do_not_use_it(

@@ -23,14 +23,26 @@ if TYPE_CHECKING:
     from rocketmq_sdk.testing.network import Cut, Network, Party
     from rocketmq_sdk.testing.simulation import Plan, Simulation, simulate
     from rocketmq_sdk.testing.snapshots import Snapshot
-    from rocketmq_sdk.testing.threads import AsyncioBroker, BlockingBroker, BrokerThread
+    from rocketmq_sdk.testing.tcp_cluster import TcpCluster
+    from rocketmq_sdk.testing.threads import (
+        AsyncioBroker,
+        AsyncioCluster,
+        BlockingBroker,
+        BlockingCluster,
+        BrokerThread,
+        ClusterThread,
+    )
     from rocketmq_sdk.testing.traffic.recording import Recording, Seen
     from rocketmq_sdk.testing.traffic.request_faults import RequestFault, RequestFaults
 
 _HOMES: Final = {
     "AsyncioBroker": "threads",
+    "AsyncioCluster": "threads",
     "BlockingBroker": "threads",
+    "BlockingCluster": "threads",
     "BrokerThread": "threads",
+    "ClusterThread": "threads",
+    "TcpCluster": "tcp_cluster",
     "Cut": "network",
     "UnhitFaultError": "failures",
     "FaultyFileSystem": "faulty_files",
@@ -54,8 +66,11 @@ _HOMES: Final = {
 
 __all__ = [
     "AsyncioBroker",
+    "AsyncioCluster",
     "BlockingBroker",
+    "BlockingCluster",
     "BrokerThread",
+    "ClusterThread",
     "Cut",
     "ExpectationError",
     "FaultyFileSystem",
@@ -69,6 +84,7 @@ __all__ = [
     "Seen",
     "Simulation",
     "Snapshot",
+    "TcpCluster",
     "TestBroker",
     "TestCluster",
     "UnhitFaultError",

@@ -288,6 +288,11 @@ class TestBroker(RunsOnce):
 
     # Life
 
+    def register_at(self, name_server: str) -> None:
+        """Register at this name server; before it is opened."""
+        self._options["namesrv_addr"] = name_server
+        self._next = None
+
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
         with self._watching_listeners():

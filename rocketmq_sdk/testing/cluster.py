@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     import trio
 
+    from rocketmq_sdk.client.config import NamesrvSource
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.remoting.channel import Channel, Handler
     from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
@@ -111,7 +112,7 @@ class TestCluster(RunsOnce):
     def _add_master(self, number: int, slaves: int, settings: Mapping[str, Any]) -> None:
         name = f"broker-{string.ascii_lowercase[number]}"
         common = {"clock": self.clock, "broker_name": name, **settings}
-        ports = {"ha_listen_port": _HA_PORT} if slaves else {}
+        ports = self._port_for_slaves(slaves) if slaves else {}
         master = self._add(name, f"10.0.0.{number + 1}", {**ports, **common})
         self.masters.append(master)
         for slave in range(1, slaves + 1):
@@ -119,6 +120,11 @@ class TestCluster(RunsOnce):
             role = {"broker_role": "SLAVE", "broker_id": slave}
             host = f"10.0.{number + 2}.{slave}"
             self._add(called, host, {**common, **role})
+
+    def _port_for_slaves(self, slaves: int) -> dict[str, int]:
+        """The setting by which a master listens for its slaves."""
+        del slaves
+        return {"ha_listen_port": _HA_PORT}
 
     def _add(self, name: str, host: str, options: Mapping[str, Any]) -> TestBroker:
         files = None if self._files is None else self._files(name)
@@ -134,9 +140,8 @@ class TestCluster(RunsOnce):
         async with open_quiet_nursery() as nursery:
             namesrv = NameServer(self.clock)
             server = RemotingServer(namesrv.handler)
-            await nursery.start(server.serve, [self.network.memory.listen(NAME_SERVER)])
+            await nursery.start(server.serve, await self._listeners())
             nursery.start_soon(namesrv.run)
-            self.network.name(split_address(NAME_SERVER)[0], NAME_SERVER_NAME)
             try:
                 async with AsyncExitStack() as stack:
                     for broker in self.brokers.values():
@@ -145,7 +150,16 @@ class TestCluster(RunsOnce):
             finally:
                 nursery.cancel_scope.cancel()
 
+    async def _listeners(self) -> Sequence[trio.abc.Listener[Any]]:
+        """Where its name server listens."""
+        self.network.name(split_address(NAME_SERVER)[0], NAME_SERVER_NAME)
+        return [self.network.memory.listen(NAME_SERVER)]
+
     # The source of channels
+
+    def _way(self) -> NamesrvSource:
+        """How what is seeded reaches it."""
+        return self.party("seed")
 
     def party(self, name: str) -> Party:
         """A way to the cluster for one client, of this name on the network."""
@@ -200,7 +214,15 @@ class TestCluster(RunsOnce):
         wanted = Seed.of(seed).with_more(topics, groups, messages or {}, {})
         if wanted.offsets:
             raise ConfigurationError("offsets are seeded at one broker of a cluster")
-        await plant_messages(self.party("seed"), wanted)
+        await plant_messages(self._way(), wanted)
+
+    def check(self) -> None:
+        """Raise what leaving the block would raise of faults and listeners.
+
+        They are forgotten then.
+        """
+        for broker in self.brokers.values():
+            broker.check()
 
 
 class ClusterFaults:

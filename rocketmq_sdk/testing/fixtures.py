@@ -17,7 +17,14 @@ from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.testing.broker import TestBroker
 from rocketmq_sdk.testing.cluster import TestCluster
 from rocketmq_sdk.testing.real import NeedsTestBrokerError, RealBroker
-from rocketmq_sdk.testing.threads import AsyncioBroker, BlockingBroker, BrokerThread
+from rocketmq_sdk.testing.threads import (
+    AsyncioBroker,
+    AsyncioCluster,
+    BlockingBroker,
+    BlockingCluster,
+    BrokerThread,
+    ClusterThread,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -118,6 +125,28 @@ async def cluster_in_loop(request: pytest.FixtureRequest) -> AsyncIterator[TestC
             request.node.stash[_REPORT] = cluster.report()
 
 
+def cluster_in_thread(
+    request: pytest.FixtureRequest, face: type[BlockingCluster | AsyncioCluster]
+) -> Iterator[BlockingCluster | AsyncioCluster]:
+    """A face of a cluster in a thread, on TCP; each test has a new one."""
+    wanted = Wanted(request)
+    with ClusterThread(**wanted.size, **wanted.settings) as thread:
+        if wanted.seed:
+            thread.run(lambda: thread.cluster.seed(**wanted.seeding()))
+        request.node.stash[_LIVE] = lambda: thread.look(thread.cluster.report)
+        yield face(thread)
+
+
+def plain_cluster_in_thread(request: pytest.FixtureRequest) -> Iterator[object]:
+    """For plain tests."""
+    yield from cluster_in_thread(request, BlockingCluster)
+
+
+def asyncio_cluster_in_thread(request: pytest.FixtureRequest) -> Iterator[object]:
+    """For tests on asyncio."""
+    yield from cluster_in_thread(request, AsyncioCluster)
+
+
 def _refuse_virtual_time() -> None:
     clock = trio.lowlevel.current_clock()
     if getattr(clock, "autojump_threshold", None) not in (None, float("inf")):
@@ -207,17 +236,14 @@ def broker_for(request: pytest.FixtureRequest) -> Callable[..., Any]:
 def cluster_for(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """The function that serves a test as the fixture `rocketmq_cluster`.
 
-    Fails the test if it does not run on trio.
+    On trio it is in the test's loop and in memory, elsewhere in a thread and on TCP.
     """
     if address_of_option(request.config) is not None:
         pytest.skip("rocketmq_cluster is a cluster of test brokers, not a real one")
-    if runner_of(request) != TRIO:
-        pytest.fail(
-            "rocketmq_cluster is a network in memory, for tests on trio; elsewhere use "
-            "rocketmq_broker, or run the cluster in a trio program",
-            pytrace=False,
-        )
-    return cluster_in_loop
+    runner = runner_of(request)
+    if runner == TRIO:
+        return cluster_in_loop
+    return asyncio_cluster_in_thread if runner == ASYNCIO else plain_cluster_in_thread
 
 
 def report_of(item: pytest.Item) -> str | None:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
 
 import trio
 
 from rocketmq_sdk.errors import ClosedError
 from rocketmq_sdk.testing.broker import TestBroker
+from rocketmq_sdk.testing.cluster import ClusterFaults, ClusterWaits, TestCluster
 from rocketmq_sdk.testing.failures import WaitTimeoutError
+from rocketmq_sdk.testing.tcp_cluster import TcpCluster
 from rocketmq_sdk.testing.waits import LONGEST_STEP, WITHIN, Waits
 
 if TYPE_CHECKING:
@@ -106,21 +108,36 @@ class BrokerThread:
 
     async def _serve(self) -> None:
         async with TestBroker(**self._options) as self.broker:
-            self._token = trio.lowlevel.current_trio_token()
-            self._end = trio.Event()
-            self._ready.set()
-            await self._end.wait()
+            await self._until_end()
+
+    async def _until_end(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._end = trio.Event()
+        self._ready.set()
+        await self._end.wait()
+
+
+class ClusterThread(BrokerThread):
+    """A `TcpCluster` in a thread of its own; the options are those of `TcpCluster`."""
+
+    cluster: TcpCluster
+    """The cluster itself; only for `run` and `look`."""
+
+    def __init__(self, masters: int = 2, slaves: int = 0, **options: Any) -> None:
+        super().__init__()
+        self._options = {"masters": masters, "slaves": slaves, **options}
+
+    async def _serve(self) -> None:
+        async with TcpCluster(**self._options) as self.cluster:
+            await self._until_end()
 
 
 class _Face:
     """What both faces share."""
 
-    def __init__(self, thread: BrokerThread) -> None:
+    def __init__(self, thread: BrokerThread, broker: TestBroker | None = None) -> None:
         self._thread = thread
-
-    @property
-    def _broker(self) -> TestBroker:
-        return self._thread.broker
+        self._target = self._broker = thread.broker if broker is None else broker
 
     @property
     def address(self) -> str:
@@ -167,92 +184,70 @@ class _Face:
 
 
 def _look(
-    method: Callable[Concatenate[TestBroker, P], T],
+    method: Callable[Concatenate[Any, P], T],
 ) -> Callable[Concatenate[Any, P], T]:
-    """A plain method of the broker, called in its loop."""
+    """A plain method of what a face is of, called in its loop."""
 
     @wraps(method)
-    def call(self: _Face, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._thread.look(partial(method, self._thread.broker, *args, **kwargs))
+    def call(self: _OfThread, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.look(partial(method, self._target, *args, **kwargs))
 
     return call
 
 
 def _blocking(
-    method: Callable[Concatenate[TestBroker, P], Awaitable[T]],
+    method: Callable[Concatenate[Any, P], Awaitable[T]],
 ) -> Callable[Concatenate[Any, P], T]:
-    """An async method of the broker that is waited for."""
+    """An async method of it that is waited for."""
 
     @wraps(method)
-    def call(self: _Face, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._thread.run(partial(method, self._thread.broker, *args, **kwargs))
+    def call(self: _OfThread, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.run(partial(method, self._target, *args, **kwargs))
 
     return call
 
 
 def _in_asyncio(
-    method: Callable[Concatenate[TestBroker, P], Awaitable[T]],
+    method: Callable[Concatenate[Any, P], Awaitable[T]],
 ) -> Callable[Concatenate[Any, P], Awaitable[T]]:
-    """An async method of the broker for asyncio."""
+    """An async method of it for asyncio."""
 
     @wraps(method)
-    async def call(self: _Face, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        work = partial(method, self._thread.broker, *args, **kwargs)
+    async def call(self: _OfThread, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        work = partial(method, self._target, *args, **kwargs)
         return await asyncio.to_thread(self._thread.run, work)
 
     return call
 
 
-def _blocking_wait(
-    method: Callable[Concatenate[Waits, P], Awaitable[T]],
-) -> Callable[Concatenate[Any, P], T]:
-    @wraps(method)
-    def call(self: _Waits, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._thread.run(partial(method, self._thread.broker.wait, *args, **kwargs))
+class _OfThread(Protocol):
+    """A face of something in a thread."""
 
-    return call
-
-
-def _asyncio_wait(
-    method: Callable[Concatenate[Waits, P], Awaitable[T]],
-) -> Callable[Concatenate[Any, P], Awaitable[T]]:
-    @wraps(method)
-    async def call(self: _Waits, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        work = partial(method, self._thread.broker.wait, *args, **kwargs)
-        return await asyncio.to_thread(self._thread.run, work)
-
-    return call
+    _thread: BrokerThread
+    _target: Any
 
 
 class _Waits:
-    def __init__(self, thread: BrokerThread) -> None:
+    def __init__(self, thread: BrokerThread, owner: TestBroker | TestCluster) -> None:
         self._thread = thread
+        self._target = owner.wait
+        self._report = owner.report
 
 
 class BlockingWaits(_Waits):
     """`Waits` for plain code."""
 
-    stored = _blocking_wait(Waits.stored)
-    group = _blocking_wait(Waits.group)
-    lag = _blocking_wait(Waits.lag)
-    committed = _blocking_wait(Waits.committed)
-    dead_letter = _blocking_wait(Waits.dead_letter)
-    hit = _blocking_wait(Waits.hit)
-    settled = _blocking_wait(Waits.settled)
-    until = _blocking_wait(Waits.until)
+    stored = _blocking(Waits.stored)
+    group = _blocking(Waits.group)
+    lag = _blocking(Waits.lag)
+    committed = _blocking(Waits.committed)
+    dead_letter = _blocking(Waits.dead_letter)
+    hit = _blocking(Waits.hit)
+    settled = _blocking(Waits.settled)
+    until = _blocking(Waits.until)
 
 
-class AsyncioWaits(_Waits):
-    """`Waits` for asyncio."""
-
-    stored = _asyncio_wait(Waits.stored)
-    group = _asyncio_wait(Waits.group)
-    lag = _asyncio_wait(Waits.lag)
-    committed = _asyncio_wait(Waits.committed)
-    dead_letter = _asyncio_wait(Waits.dead_letter)
-    hit = _asyncio_wait(Waits.hit)
-    settled = _asyncio_wait(Waits.settled)
-
+class _AsyncioWaits(_Waits):
     async def until(
         self, condition: Callable[[], object], what: str, *, within: float = WITHIN
     ) -> None:
@@ -261,10 +256,41 @@ class AsyncioWaits(_Waits):
         end, step = loop.time() + within, 0.002
         while not condition():
             if loop.time() >= end:
-                report = self._thread.look(self._thread.broker.report)
+                report = self._thread.look(self._report)
                 raise WaitTimeoutError(f"waited {within:g} s for {what}, but {report}")
             await asyncio.sleep(step)
             step = min(LONGEST_STEP, step * 1.5)
+
+
+class AsyncioWaits(_AsyncioWaits):
+    """`Waits` for asyncio."""
+
+    stored = _in_asyncio(Waits.stored)
+    group = _in_asyncio(Waits.group)
+    lag = _in_asyncio(Waits.lag)
+    committed = _in_asyncio(Waits.committed)
+    dead_letter = _in_asyncio(Waits.dead_letter)
+    hit = _in_asyncio(Waits.hit)
+    settled = _in_asyncio(Waits.settled)
+
+
+class BlockingClusterWaits(_Waits):
+    """`ClusterWaits` for plain code."""
+
+    stored = _blocking(ClusterWaits.stored)
+    lag = _blocking(ClusterWaits.lag)
+    dead_letter = _blocking(ClusterWaits.dead_letter)
+    copied = _blocking(ClusterWaits.copied)
+    until = _blocking(ClusterWaits.until)
+
+
+class AsyncioClusterWaits(_AsyncioWaits):
+    """`ClusterWaits` for asyncio."""
+
+    stored = _in_asyncio(ClusterWaits.stored)
+    lag = _in_asyncio(ClusterWaits.lag)
+    dead_letter = _in_asyncio(ClusterWaits.dead_letter)
+    copied = _in_asyncio(ClusterWaits.copied)
 
 
 class BlockingBroker(_Face):
@@ -288,9 +314,9 @@ class BlockingBroker(_Face):
     reset = _blocking(TestBroker.reset)
     emulate = _blocking(TestBroker.emulate)
 
-    def __init__(self, thread: BrokerThread) -> None:
-        super().__init__(thread)
-        self.wait = BlockingWaits(thread)
+    def __init__(self, thread: BrokerThread, broker: TestBroker | None = None) -> None:
+        super().__init__(thread, broker)
+        self.wait = BlockingWaits(thread, self._broker)
         """Waiting for what the code under test does."""
 
 
@@ -315,7 +341,61 @@ class AsyncioBroker(_Face):
     reset = _in_asyncio(TestBroker.reset)
     emulate = _in_asyncio(TestBroker.emulate)
 
-    def __init__(self, thread: BrokerThread) -> None:
-        super().__init__(thread)
-        self.wait = AsyncioWaits(thread)
+    def __init__(self, thread: BrokerThread, broker: TestBroker | None = None) -> None:
+        super().__init__(thread, broker)
+        self.wait = AsyncioWaits(thread, self._broker)
         """Waiting for what the code under test does."""
+
+
+class _ClusterFace:
+    """What both faces of a cluster share."""
+
+    def __init__(self, thread: ClusterThread) -> None:
+        self._thread = thread
+        self._target = thread.cluster
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.namesrv_address}>"
+
+    @property
+    def namesrv_address(self) -> str:
+        """`host:port` of its name server on TCP: what clients need."""
+        return self._target.namesrv_address
+
+    @property
+    def faults(self) -> ClusterFaults:
+        """What goes wrong, at one broker or at any; from any thread."""
+        return self._target.faults
+
+    sent = _look(TestCluster.sent)
+    requests = _look(TestCluster.requests)
+    report = _look(TestCluster.report)
+    check = _look(TestCluster.check)
+
+
+class BlockingCluster(_ClusterFace):
+    """A `TcpCluster` in a thread, for plain code: its methods wait."""
+
+    seed = _blocking(TestCluster.seed)
+
+    def __init__(self, thread: ClusterThread) -> None:
+        super().__init__(thread)
+        brokers = self._target.brokers.items()
+        self.brokers = {name: BlockingBroker(thread, broker) for name, broker in brokers}
+        """All brokers by name, masters before their slaves."""
+        self.wait = BlockingClusterWaits(thread, self._target)
+        """Waiting for what all masters hold together."""
+
+
+class AsyncioCluster(_ClusterFace):
+    """A `TcpCluster` in a thread, for asyncio: the same methods are async."""
+
+    seed = _in_asyncio(TestCluster.seed)
+
+    def __init__(self, thread: ClusterThread) -> None:
+        super().__init__(thread)
+        brokers = self._target.brokers.items()
+        self.brokers = {name: AsyncioBroker(thread, broker) for name, broker in brokers}
+        """All brokers by name, masters before their slaves."""
+        self.wait = AsyncioClusterWaits(thread, self._target)
+        """Waiting for what all masters hold together."""
