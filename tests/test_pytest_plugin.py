@@ -382,6 +382,7 @@ CLUSTER = """
         cluster.wait.copied()
         cluster.wait.until(lambda: cluster.brokers["broker-a"].running, "a master")
         assert cluster.requests("send") and "broker-b" in cluster.report()
+        assert not cluster.requests("UPDATE_AND_CREATE_TOPIC")  # seeds are not recorded
 
     @pytest.mark.asyncio
     async def test_asyncio(rocketmq_cluster):
@@ -403,6 +404,24 @@ def test_a_cluster_on_tcp_for_tests_on_asyncio_and_on_nothing(pytester: pytest.P
     result = run(pytester, NOTHING, CLUSTER)
     result.assert_outcomes(passed=3, errors=1)
     result.stdout.fnmatch_lines(["*UnhitFaultError*"])
+
+
+def test_a_marker_that_is_not_for_this_fixture(pytester: pytest.Pytester) -> None:
+    result = run(
+        pytester,
+        NOTHING,
+        """
+        import pytest
+
+        @pytest.mark.rocketmq(masters=2)
+        def test_size(rocketmq_broker): pass
+
+        @pytest.mark.rocketmq(topic={"orders": 1})
+        def test_seed(rocketmq_broker): pass
+        """,
+    )
+    result.assert_outcomes(errors=2)
+    result.stdout.fnmatch_lines(["*masters) is for rocketmq_cluster*", "*write topics=*"])
 
 
 def test_the_plugin_loads_nothing_for_tests_that_do_not_use_it(

@@ -38,6 +38,7 @@ from rocketmq_sdk.testing.waits import Waits
 if TYPE_CHECKING:
     import os
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
     from rocketmq_sdk.broker_embedded.request import Request
@@ -509,6 +510,10 @@ class TestBroker(RunsOnce):
 
     # Whole states
 
+    def unseen(self) -> AbstractContextManager[None]:
+        """Let requests pass without a record and without faults, for the block."""
+        return self._exchange.unseen()
+
     async def seed(
         self,
         seed: Seed | str | os.PathLike[str] | None = None,
@@ -529,7 +534,7 @@ class TestBroker(RunsOnce):
         Raises `ConfigurationError` for what cannot be made.
         """
         given = Seed.of(seed)
-        with self._exchange.unseen():
+        with self.unseen():
             wanted = given.with_more(topics, groups, messages or {}, offsets or {})
             await plant(self, self.embedded, self.wait.seen, wanted)
 

@@ -11,7 +11,7 @@ async with TestCluster(masters=2, slaves=1) as cluster:
 from __future__ import annotations
 
 import string
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from rocketmq_sdk.broker_embedded.namesrv.server import NameServer
@@ -209,12 +209,15 @@ class TestCluster(RunsOnce):
         messages: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
         """Make topics, groups and messages, as `TestBroker.seed`; numbers of queues are
-        for each master.
+        for each master. None of it is recorded, and no fault meets it.
         """
         wanted = Seed.of(seed).with_more(topics, groups, messages or {}, {})
         if wanted.offsets:
             raise ConfigurationError("offsets are seeded at one broker of a cluster")
-        await plant_messages(self._way(), wanted)
+        with ExitStack() as stack:
+            for broker in self.brokers.values():
+                stack.enter_context(broker.unseen())
+            await plant_messages(self._way(), wanted)
 
     def check(self) -> None:
         """Raise what leaving the block would raise of faults and listeners.

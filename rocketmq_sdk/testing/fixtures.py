@@ -86,6 +86,18 @@ class Wanted:
         }
         self.size = {name: options.pop(name) for name in ("masters", "slaves") if name in options}
         self.settings = options
+        more = [name for one in _OF_SEEDS for name in (one.removesuffix("s"),) if name != one]
+        wrong = [name for name in options if name in more]
+        if wrong:
+            pytest.fail(
+                f"@pytest.mark.rocketmq knows no {wrong[0]}; write {wrong[0]}s=", pytrace=False
+            )
+        if self.size and "rocketmq_cluster" not in request.fixturenames:
+            pytest.fail(
+                f"@pytest.mark.rocketmq({', '.join(self.size)}) is for rocketmq_cluster; "
+                "rocketmq_broker is one broker",
+                pytrace=False,
+            )
 
     @property
     def key(self) -> str:

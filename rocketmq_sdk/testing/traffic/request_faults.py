@@ -373,4 +373,14 @@ class RequestFaults:
             if asked is not None and not any_matches(frozenset(names), asked):
                 hint = meant(asked, known=names, most=1)
                 text += f"; no request named {word} {asked!r}{hint}"
+        if which.client is not None:
+            here = {
+                name
+                for seen in self._seen.find()
+                for name in (seen.client_id, seen.host)
+                if name is not None
+            }
+            if not any_matches(frozenset(here), which.client):
+                there = ", ".join(sorted(here)) or "no clients"
+                text += f"; no request came from a client {which.client!r}; there were: {there}"
         return f"{text}; seen: {self._seen.summary()}"
