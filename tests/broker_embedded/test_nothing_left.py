@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LIMIT = 1024 * 1024
 BOUNDED = (
+    "_Decoded > dict",  # the last bodies that come again and again
     "KeyHasher",  # hashes of texts, by thousands
     "AckProcessor",  # receipt handles, by thousands
     "TransactionTable > OrderedDict",  # outcomes, the last 10,000
