@@ -241,9 +241,9 @@ def remains(root: object, text: str) -> list[str]:
     found: list[str] = []
     for way, held in _held(root):
         if isinstance(held, str) and text in held:
-            found.append(f"{' > '.join(way[-6:])}: {held[:100]}")
+            found.append(f"{' > '.join(way)}: {held[:100]}")
         elif isinstance(held, bytes | bytearray) and text.encode() in held:
-            found.append(f"{' > '.join(way[-6:])}: {len(held)} bytes")
+            found.append(f"{' > '.join(way)}: {len(held)} bytes")
     return found
 
 
