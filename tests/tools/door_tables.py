@@ -321,7 +321,7 @@ It reports while a long start reads the log. Set it before the block is entered.
             ),
         },
         settable=frozenset(["on_recovery"]),
-        left_out=frozenset(["store", "handler", "knows", "open_channel"]),
+        left_out=frozenset(["store", "handler", "requests", "knows", "open_channel"]),
         public=True,
     ),
 )

@@ -51,7 +51,9 @@ class Messages(MessageQueries):
         allow it) selects. New queues are followed when they appear. A broker that
         cannot be read is tried again, with a warning to the log. Raises `RouteError`
         for a topic that nobody knows, `ConfigurationError` for an expression that no
-        broker would serve, `SubscriptionError` when the broker refuses it.
+        broker would serve, `SubscriptionError` when the broker refuses it,
+        `NotPermittedError` without permission for the topic and for the group
+        TOOLS_CONSUMER.
         """
         return Managed(
             self._running(),
