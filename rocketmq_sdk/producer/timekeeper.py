@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Set
+    from collections.abc import Callable, Collection
 
     from rocketmq_sdk.producer.handle import SendHandle
 
@@ -34,7 +34,7 @@ class Timekeeper:
 
     def __init__(
         self,
-        handles: Set[SendHandle],
+        handles: Collection[SendHandle],
         *,
         expired: Callable[[SendHandle], None],
         resume: Callable[[SendHandle], None],

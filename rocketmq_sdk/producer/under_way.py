@@ -80,7 +80,7 @@ class UnderWay:
         """Raises `WrongRunError` in another `trio.run` than the producer's."""
         self.next_id = next_id
         """Makes the unique id of a message."""
-        self.handles: set[SendHandle] = set()
+        self.handles: dict[SendHandle, None] = {}
         self.count = 0
         """Messages under way, and those that a sender is about to hand over."""
         self.bytes = 0
@@ -168,7 +168,7 @@ class UnderWay:
         A batch is admitted when it begins to gather; whoever adds a message to it
         counts it here, and in the handle when the batch leaves.
         """
-        self.handles.add(handle)
+        self.handles[handle] = None
         self.count += handle.count
         self.bytes += handle.room
 
@@ -187,7 +187,7 @@ class UnderWay:
             return
         handle.result = result
         handle.error = error if result is None else None
-        self.handles.discard(handle)
+        self.handles.pop(handle, None)
         self.count -= handle.count
         self.bytes -= handle.room
         handle.settle()
@@ -208,7 +208,7 @@ class UnderWay:
             if handle.done:
                 continue
             handle.error = None
-            handles.discard(handle)
+            handles.pop(handle, None)
             count += handle.count
             size += handle.room
             try:

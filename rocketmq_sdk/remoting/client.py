@@ -106,7 +106,7 @@ class RemotingClient:
         self._nursery = nursery
         self._backoff = backoff
         self._channels: dict[str | None, Channel] = {}
-        self._retired: set[Channel] = set()
+        self._retired: dict[Channel, None] = {}
         self._attempts: dict[str | None, _Attempt] = {}
         self._failures: dict[str | None, _Failures] = {}
 
@@ -342,7 +342,7 @@ class RemotingClient:
         current = self._channels.get(address)
         if current is not None and (channel is None or channel is current):
             del self._channels[address]
-            self._retired.add(current)
+            self._retired[current] = None
             self._nursery.start_soon(self._close_retired, current)
 
     async def _close_retired(self, channel: Channel) -> None:
@@ -356,7 +356,7 @@ class RemotingClient:
                         break
             await channel.aclose()
         finally:
-            self._retired.discard(channel)
+            self._retired.pop(channel, None)
 
     async def aclose(self) -> None:
         """Close all channels, sending what is queued within each one's `drain_timeout`.

@@ -119,7 +119,7 @@ class RemotingServer:
         Closes the listeners. Never raises for what a connection does.
         """
         self._token = trio.lowlevel.current_trio_token()
-        served: set[StreamChannel] = set()
+        served: dict[StreamChannel, None] = {}  # in order, unlike a set
         async with trio.open_nursery() as nursery:
             connections: trio.Nursery = await nursery.start(self._host)
             try:
@@ -152,13 +152,13 @@ class RemotingServer:
         self,
         listener: trio.abc.Listener[Any],
         connections: trio.Nursery,
-        served: set[StreamChannel],
+        served: dict[StreamChannel, None],
     ) -> None:
         accepting = Accepting(listener, "a connection", logger)
         while (stream := await accepting.next()) is not None:
             connections.start_soon(self._serve_stream, stream, served)
 
-    async def _serve_stream(self, stream: trio.abc.Stream, served: set[StreamChannel]) -> None:
+    async def _serve_stream(self, stream: trio.abc.Stream, served: dict[StreamChannel, None]) -> None:
         addresses = stream_addresses(stream)
         self._streams += 1
         try:
@@ -183,12 +183,12 @@ class RemotingServer:
             if not self._places.take(channel):
                 await self._refuse(stream, addresses.remote_address)
                 return
-            served.add(channel)
+            served[channel] = None
             try:
                 self._opened(channel)
                 await channel.run()
             finally:
-                served.discard(channel)
+                served.pop(channel, None)
                 self._places.leave(channel)
         except ConnectError as error:
             logger.info("closed a new connection: %s", error)

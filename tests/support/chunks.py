@@ -37,7 +37,7 @@ async def exchange(broker: EmbeddedBroker, chunks: Sequence[Sequence[Command]]) 
     answers: dict[int, bytes] = {}
     async with trio.open_nursery() as nursery:
         near, far = trio.testing.memory_stream_pair()
-        nursery.start_soon(broker.server._serve_stream, far, set())
+        nursery.start_soon(broker.server._serve_stream, far, {})
         received = bytearray()
         for chunk in chunks:
             await near.send_all(b"".join(map(encode_frame, chunk)))

@@ -143,7 +143,7 @@ class PullHolder:
         # its pulls out of a long one.
         # Those that wait for the same are together, so that each filter is asked once.
         self._queues: dict[tuple[str | int, ...], dict[Hashable, dict[HeldPull, None]]] = {}
-        self._channels: dict[Channel, set[HeldPull]] = {}
+        self._channels: dict[Channel, dict[HeldPull, None]] = {}
         self._deadlines: list[tuple[float, int, HeldPull]] = []
         self._order = count()
         self._held = 0
@@ -180,8 +180,8 @@ class PullHolder:
         same[pull] = None
         pulls = self._channels.get(pull.channel)
         if pulls is None:
-            pulls = self._channels[pull.channel] = set()
-        pulls.add(pull)
+            pulls = self._channels[pull.channel] = {}
+        pulls[pull] = None
         if len(self._deadlines) > 2 * self._held + _SLACK:
             self._deadlines = [entry for entry in self._deadlines if not entry[2].over]
             heapq.heapify(self._deadlines)
@@ -249,7 +249,7 @@ class PullHolder:
                 del self._queues[key]
         of_channel = self._channels.get(pull.channel)
         if of_channel is not None:
-            of_channel.discard(pull)
+            of_channel.pop(pull, None)
             if not of_channel:
                 del self._channels[pull.channel]
 
