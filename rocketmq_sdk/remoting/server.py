@@ -158,7 +158,9 @@ class RemotingServer:
         while (stream := await accepting.next()) is not None:
             connections.start_soon(self._serve_stream, stream, served)
 
-    async def _serve_stream(self, stream: trio.abc.Stream, served: dict[StreamChannel, None]) -> None:
+    async def _serve_stream(
+        self, stream: trio.abc.Stream, served: dict[StreamChannel, None]
+    ) -> None:
         addresses = stream_addresses(stream)
         self._streams += 1
         try:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog
     from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BatchConsumeQueue
     from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import Queue
+    from rocketmq_sdk.broker_embedded.store.state import StoreState
 
 _MAX_BYTES: Final = 134_217_728
 _MIN_BYTES: Final = 100
@@ -79,16 +80,34 @@ class QueueReader:
         "_memory_count",
         "_memory_span",
         "_scan_limit",
+        "_state",
     )
 
-    def __init__(self, log: CommitLog, config: StoreConfig) -> None:
+    def __init__(self, log: CommitLog, state: StoreState, config: StoreConfig) -> None:
         self._log = log
+        self._state = state
         self._memory_bytes = config.max_transfer_bytes_on_message_in_memory
         self._memory_count = config.max_transfer_count_on_message_in_memory
         self._disk_bytes = config.max_transfer_bytes_on_message_in_disk
         self._disk_count = config.max_transfer_count_on_message_in_disk
         self._memory_span = _memory_bytes() * config.access_message_in_memory_max_ratio // 100
         self._scan_limit = config.max_filter_message_size // QUEUE_UNIT_SIZE
+
+    def end(self, queue: Queue) -> int:
+        """The offset behind the last message of a queue that may be read.
+
+        While the log cannot be written, what its file does not have may not: a kill
+        would lose it, and a later message get the offset of one that was consumed.
+        """
+        end, low = queue.max_offset, queue.min_offset
+        if self._state.log_problem is not None:
+            written = self._log.written
+            while end > low:
+                unit = queue.unit(end - 1)
+                if unit is None or unit[0] + unit[1] <= written:
+                    break
+                end -= 1
+        return end
 
     def get(
         self,
@@ -103,7 +122,7 @@ class QueueReader:
 
         The first message that passes is included whatever its size.
         """
-        minimum, maximum = queue.min_offset, queue.max_offset
+        minimum, maximum = queue.min_offset, self.end(queue)
         if maximum == 0:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, minimum, maximum)
         if offset < minimum:
@@ -187,7 +206,7 @@ class QueueReader:
         Only the first ones that bring all that they ask for, and no more than
         `max_bytes` together, where all is recent. None where that is not several.
         """
-        low, high, log = queue.min_offset, queue.max_offset, self._log
+        low, high, log = queue.min_offset, self.end(queue), self._log
         if not isinstance(queue, ConsumeQueue) or not low <= offset < high:
             return None
         wanted = takewhile(lambda count: 0 < count <= self._memory_count, counts)
@@ -325,7 +344,7 @@ class QueueReader:
 
         A batch is included whole.
         """
-        log_end = self._log.position
+        log_end, end = self._log.position, self.end(queue)
         parts: list[bytes | bytearray] = []
         total = count = 0
         last, next_offset, removing = -1, offset, False
@@ -341,7 +360,7 @@ class QueueReader:
                 limit_bytes = min(max_bytes, self._memory_bytes if in_memory else self._disk_bytes)
                 if count + unit.messages > limit_count or total + unit.size > limit_bytes:
                     break
-            if look is not None and look.work >= _LOOK_MAX:
+            if unit.base >= end or (look is not None and look.work >= _LOOK_MAX):
                 break
             next_offset = unit.base + unit.messages
             if message_filter is not None and not message_filter.matches_tags_code(unit.code):
@@ -370,7 +389,7 @@ class QueueReader:
         last: int,
         removing: bool,
     ) -> GetResult:
-        minimum, maximum = queue.min_offset, queue.max_offset
+        minimum, maximum = queue.min_offset, self.end(queue)
         if not parts:
             status = GetStatus.MESSAGE_WAS_REMOVING if removing else GetStatus.NO_MATCHED_MESSAGE
             return GetResult(status, next_offset, minimum, maximum)

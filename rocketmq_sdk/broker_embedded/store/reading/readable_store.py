@@ -63,7 +63,7 @@ class ReadableStore:
         self._state = StoreState()
         self._log = CommitLog(files, config)
         self._table = ConsumeQueueTable(files, config)
-        self._reader = QueueReader(self._log, config)
+        self._reader = QueueReader(self._log, self._state, config)
         self._checkpoint = Checkpoint(files)
         self._index = IndexService(files, config, clock, self._checkpoint)
         self._readers = LogReaders()
@@ -245,7 +245,7 @@ class ReadableStore:
         0 for an unknown queue.
         """
         queue = self._table.find(topic, queue_id)
-        return 0 if queue is None else queue.max_offset
+        return 0 if queue is None else self._reader.end(queue)
 
     def min_offset(self, topic: str, queue_id: int) -> int:
         """The offset of the oldest readable message; 0 for an unknown queue."""

@@ -4,6 +4,7 @@ process ends, the queue is lost or the log is cut.
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,10 +22,13 @@ from rocketmq_sdk.broker_embedded.store.messages import (
 )
 from rocketmq_sdk.broker_embedded.store_tool.report import FileSystemReader
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify, verify_directory
+from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.message_codec import decode_messages
+from rocketmq_sdk.testing.faults import Operation
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.store import message, open_store, small_config
 
 if TYPE_CHECKING:
@@ -119,6 +123,22 @@ async def test_an_answer_ends_in_front_of_a_batch_that_is_too_much(
         assert store.get(TOPIC, 0, 0, 5).count == 3
         assert store.get(TOPIC, 0, 0, 6).count == 6
         assert store.get(TOPIC, 0, 0, 1).count == 3
+
+
+async def test_a_batch_that_the_log_does_not_have_is_not_read(autojump_clock: MockClock) -> None:
+    files = FaultyFileSystem()
+    async with open_with_batches(files) as store:
+        store.put(inner_batch(3))
+        full = files.faults.fail(Operation.WRITE, "commitlog/*", code=errno.ENOSPC)
+        store.begin()
+        assert store.put(inner_batch(2)).ok
+        with pytest.raises(StoreError):
+            store.end()
+        assert (store.max_offset(TOPIC, 0), store.get(TOPIC, 0, 0, 32).count) == (3, 3)
+        assert store.get(TOPIC, 0, 3, 32).status is GetStatus.OFFSET_OVERFLOW_ONE
+        full.lift()
+        await trio.sleep(1)
+        assert (store.max_offset(TOPIC, 0), store.get(TOPIC, 0, 0, 32).count) == (5, 5)
 
 
 async def test_queues_that_were_lost_are_built_again(tmp_path: Path) -> None:
