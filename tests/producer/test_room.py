@@ -73,10 +73,11 @@ async def test_what_is_in_a_batch_that_has_left_may_be_stored_when_its_time_is_u
         with pytest.raises(SendTimeout) as caught:
             await producer.send(message(b"late"))  # it has room after one second
         assert caught.value.outcome_unknown
-        await broker.start()  # its batch rests between two attempts
+        # Its batch rests between two attempts, and whether it leaves once more at the
+        # moment in which its time is up is open.
+        await broker.start()
         with pytest.raises(SendTimeout):
             await producer.flush()  # the first one
-        assert any(b"late" in request.body for _at, request, _header in broker.sends)
         assert producer.in_flight == 0
 
 
