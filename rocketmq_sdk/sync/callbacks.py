@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.lite_pull.member import AssignmentChange
 
 HELP: Final = 0.001
-"""Seconds after which calls that still wait get another thread.
-
-As long as threads could work meanwhile."""
+"""Seconds after which calls that still wait get another thread, if threads could work
+meanwhile.
+"""
 LONGEST: Final = 0.02
 """Seconds after which that is so even if this thread has kept the others from work."""
 SLOW: Final = 0.1

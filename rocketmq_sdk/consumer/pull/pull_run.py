@@ -65,7 +65,7 @@ class PullRun:
     async def answers(self) -> list[Command]:
         """The next answers: all that are here, at least one, in the order of offsets.
 
-        None when the next one is not as expected, or has failed: the run has ended.
+        Empty when the next one is not as expected, or has failed: the run has ended.
         """
         calls, at = self._calls, self._at
         if not calls[at].done:
