@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 BROKEN = ["no JSON", '{"carrier":"UA"', "{}", '{"carrier":null,"time_hour":"2013-01-01T10:00:00Z"}']
 """What a producer with a defect sends between the flights."""
 FLIGHT = "carrier STRING, time_hour STRING, arr_delay STRING"
+NOT_READ = "not_read"
+"""The field in which Spark puts a text that is no JSON; those of the flight are null."""
 Key = tuple[str, str]
 Means = dict[Key, tuple[int, float]]
 """By carrier and hour (UTC): flights that arrived, and their mean delay in minutes."""
@@ -151,7 +153,8 @@ def set_aside(
     stream = (
         spark.readStream.format("rocketmq").options(startingOffsets="earliest", **source).load()
     )
-    reason = f.when(f.col("flight").isNull(), "no JSON").otherwise("no carrier or time")
+    is_json = f.col(f"flight.{NOT_READ}").isNull()
+    reason = f.when(is_json, "no carrier or time").otherwise("no JSON")
     place = {"queue": "queueId", "offset": "queueOffset", "broker": "brokerName"}
     named = [f.lit("reason"), reason]
     for name, column in place.items():
@@ -166,7 +169,10 @@ def set_aside(
 
 def with_flights(stream: "DataFrame") -> "DataFrame":
     """Messages with the flight that is in them."""
-    return stream.withColumn("flight", f.from_json(f.col("body").cast("string"), FLIGHT))
+    text, fields = f.col("body").cast("string"), f"{FLIGHT}, {NOT_READ} STRING"
+    return stream.withColumn(
+        "flight", f.from_json(text, fields, {"columnNameOfCorruptRecord": NOT_READ})
+    )
 
 
 def finish(writer: Any, checkpoint: str) -> None:

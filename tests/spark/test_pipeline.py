@@ -37,3 +37,5 @@ def test_the_result_equals_the_direct_computation(
     told = capsys.readouterr().out
     assert f"{len(means)} means equal the direct computation" in told
     assert f"{len(pipeline.BROKEN)} rows are set aside in flights-dead-" in told
+    assert "'no JSON': 2" in told
+    assert "'no carrier or time': 2" in told

@@ -25,6 +25,7 @@ class OrdersTest {
         shop = new DefaultMQProducer("shop");
         shop.setNamesrvAddr(BROKER.namesrv());
         shop.setInstanceName("shop" + System.nanoTime());
+        shop.setSendMsgMaxTimeoutPerRequest(5_000); // a lost answer is not waited for all the time
         shop.start();
     }
 
