@@ -43,7 +43,7 @@ BROKEN = ["no JSON", '{"carrier":"UA"', "{}", '{"carrier":null,"time_hour":"2013
 """What a producer with a defect sends between the flights."""
 FLIGHT = "carrier STRING, time_hour STRING, arr_delay STRING"
 NOT_READ = "not_read"
-"""The field in which Spark puts a text that is no JSON; those of the flight are null."""
+"""The field in which Spark puts a text that is no JSON; the others are null then."""
 Key = tuple[str, str]
 Means = dict[Key, tuple[int, float]]
 """By carrier and hour (UTC): flights that arrived, and their mean delay in minutes."""
