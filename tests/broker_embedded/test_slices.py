@@ -18,6 +18,7 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.protocol.subscription import SQL92, build_subscription
 from support.broker import connect, open_broker, pull_request
+from support.turns import counted_turns
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -27,19 +28,9 @@ if TYPE_CHECKING:
 
 async def turns_during(peer: Peer, command: Command) -> tuple[Command, int]:
     """The answer, and how often others had their turn before it came."""
-    turns = 0
-    async with trio.open_nursery() as nursery:
-
-        @nursery.start_soon
-        async def count() -> None:
-            nonlocal turns
-            while True:
-                turns += 1
-                await trio.lowlevel.checkpoint()
-
+    async with counted_turns() as turns:
         answer = await peer.ask(command)
-        nursery.cancel_scope.cancel()
-    return answer, turns
+    return answer, turns()
 
 
 async def test_slices_hold_everything_once(autojump_clock: MockClock) -> None:

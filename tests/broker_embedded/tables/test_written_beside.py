@@ -18,6 +18,7 @@ from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.command import Command
 from support.broker import connect, heartbeat, open_broker, pull_request, send_request, subscription
+from support.turns import counted_turns
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -205,19 +206,9 @@ async def test_the_loop_goes_on_while_a_large_table_of_offsets_is_written(tmp_pa
     async with open_broker(tmp_path) as (broker, _peer):
         for number in range(100_000):
             broker.core.offsets.commit("G", f"t{number % 20}", number // 20, number)
-        turns = 0
-        async with trio.open_nursery() as nursery:
-
-            @nursery.start_soon
-            async def count() -> None:
-                nonlocal turns
-                while True:
-                    turns += 1
-                    await trio.lowlevel.checkpoint()
-
+        async with counted_turns() as turns:
             await broker.core.offsets.persist()
-            nursery.cancel_scope.cancel()
-        assert turns > 10
+        assert turns() > 10
     kept = json.loads((tmp_path / "config/consumerOffset.json").read_text())["offsetTable"]
     assert kept["t3@G"]["7"] == 143
     async with open_broker(tmp_path) as (broker, _peer):

@@ -15,6 +15,7 @@ from rocketmq_sdk.broker_embedded.store.index.noted import batches_of, character
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import open_broker, send_request
 from support.store import message, open_store, small_config
+from support.turns import counted_turns
 
 if TYPE_CHECKING:
     import pytest
@@ -40,19 +41,9 @@ async def test_each_has_a_turn_of_its_own(autojump_clock: MockClock) -> None:
     ) as store:
         for number in range(20):
             assert store.put(message("T", properties={"KEYS": keys(number)})).ok
-        index, turns = store._index, 0
-        async with trio.open_nursery() as nursery:
-
-            @nursery.start_soon
-            async def count() -> None:
-                nonlocal turns
-                while True:
-                    turns += 1
-                    await trio.lowlevel.checkpoint()
-
-            await index.drain_in_slices()
-            nursery.cancel_scope.cancel()
-        assert turns >= 10
+        async with counted_turns() as turns:
+            await store._index.drain_in_slices()
+        assert turns() >= 10
 
 
 async def test_those_of_a_batch_as_well() -> None:
