@@ -6,13 +6,13 @@ import math
 from typing import TYPE_CHECKING
 
 import pytest
-import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from rocketmq_sdk.broker_embedded.metrics.page import STEP, Kind, Page, Row, escaped, number
 from rocketmq_sdk.broker_embedded.tables.figures import Distribution
+from support.turns import counted_turns
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -85,21 +85,11 @@ async def test_writing_many_samples_gives_the_loop_back(autojump_clock: MockCloc
             yield (str(index),), index
 
     row = Row("many", Kind.GAUGE, "Many.", ("n",), samples)
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            await trio.lowlevel.checkpoint()
-            turns += 1
-
     page = Page({"cluster": "c"})
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(count)
+    async with counted_turns() as turns:
         await page.write(row)
-        nursery.cancel_scope.cancel()
     page.finish()
-    assert turns > 50
+    assert turns() > 50
     assert len(page.parts) > 50
     (family,) = text_string_to_metric_families(b"".join(page.parts).decode())
     assert len(family.samples) == 1000
