@@ -543,7 +543,7 @@ def test_the_span_of_a_thread_is_the_parent_of_its_sends(recorded: Recorded) -> 
         with tracer.start_as_current_span("send orders", attributes=_fake()):
             for _ in range(2):  # the second time without another thread
                 producer.send(Message("orders", b"1"))
-            producer.submit(Message("orders", b"2")).result(20)
+            producer.submit(Message("orders", b"2")).result(60)
 
     with sync.EmbeddedBroker() as broker, sync.Producer("shop", namesrv=broker) as producer:
         send_three()

@@ -304,14 +304,14 @@ async def test_records_survive_in_order(autojump_clock: MockClock) -> None:
 
 @pytest.mark.real_time
 async def test_a_name_server_elsewhere_knows_a_new_topic_before_the_send_is_answered() -> None:
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with EmbeddedBroker(namesrv_listen=0) as home, trio.open_nursery() as nursery:
             assert home.namesrv_address is not None
             namesrv = await connect(home, nursery, namesrv=True)
             async with EmbeddedBroker(
                 listen=0, namesrv_addr=home.namesrv_address, broker_name="broker-b"
             ) as broker:
-                with trio.fail_after(10):
+                with trio.fail_after(60):
                     while "broker-b" not in str(
                         (await namesrv.ask(RequestCode.GET_BROKER_CLUSTER_INFO)).body
                     ):
@@ -337,7 +337,7 @@ async def test_a_name_server_elsewhere_knows_a_new_topic_before_the_send_is_answ
 @pytest.mark.real_time
 async def test_a_client_that_is_gone_takes_nothing_along(tmp_path: Path) -> None:
     """A connection cut in the middle of its requests; the others are served on."""
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with EmbeddedBroker(tmp_path, listen=0) as broker, trio.open_nursery() as nursery:
             assert broker.address is not None
             good, bad = Peer(), Peer()
@@ -433,7 +433,7 @@ async def test_closing_tries_everything_although_a_file_cannot_be_written(
             if block_fails:
                 raise KeyError("mine")
 
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with EmbeddedBroker(namesrv_listen=0) as home, trio.open_nursery() as nursery:
             namesrv = await connect(home, nursery, namesrv=True)
             with pytest.raises(
@@ -462,7 +462,7 @@ async def test_tls_and_plain_on_both_ports() -> None:
     )
     authority.issue_cert("localhost", "127.0.0.1").configure_cert(server_context)
     authority.configure_trust(client_context)
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with EmbeddedBroker(listen=0, namesrv_listen=0, tls=server_context) as broker:
             for tls in (client_context, None):
                 async with Producer("PG", namesrv=broker.namesrv_address, tls=tls) as producer:

@@ -162,7 +162,7 @@ async def test_a_log_on_a_disk_heals_as_well(
         broken = True
         assert set(await send_some(peer, 5, 5)) == {FULL}
         broken = False
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             while not broker.health():
                 await trio.sleep(0.01)
         assert await send_some(peer, 10, 5) == [0] * 5

@@ -52,7 +52,7 @@ async def carried_out(call: Call, client: object) -> None:
 
 async def refused(calls: list[Call], client: object, text: str) -> None:
     for call in calls:
-        with trio.fail_after(5), pytest.raises(WrongRunError, match=text):
+        with trio.fail_after(60), pytest.raises(WrongRunError, match=text):
             await carried_out(call, client)
 
 
@@ -139,7 +139,7 @@ async def test_a_client_and_a_broker_are_not_shared_between_runs() -> None:
                 await entered.send(Message(TOPIC, b"x"))
 
         async def elsewhere(make: Callable[[], AbstractAsyncContextManager[object]]) -> None:
-            with trio.fail_after(5), pytest.raises(WrongRunError):
+            with trio.fail_after(60), pytest.raises(WrongRunError):
                 await used(make())
 
         ways: list[dict[str, Any]] = [{"client": client}, {"namesrv": broker}]

@@ -77,7 +77,7 @@ async def test_a_killed_broker_has_every_acknowledged_message(tmp_path: Path, fl
             ):
                 for seed in range(4):
                     nursery.start_soon(load.run, producer, seed)
-                with trio.fail_after(30):
+                with trio.fail_after(60):
                     while len(load.acknowledged) < random.Random(round_number).randrange(500, 4000):
                         await trio.sleep(0.01)
                 last = await producer.send(Message(fresh, b"created a moment before"))
@@ -146,7 +146,7 @@ async def test_an_interrupted_broker_ends_cleanly_without_a_torn_record(
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(load.run, producer, 1)
-            with trio.fail_after(30):
+            with trio.fail_after(60):
                 while len(load.acknowledged) < 100:
                     await trio.sleep(0.01)
             interrupt = threading.Timer(delay, lambda: codes.append(broker.signal(signal.SIGINT)))

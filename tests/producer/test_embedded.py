@@ -115,7 +115,7 @@ async def test_over_tcp() -> None:
     async with EmbeddedBroker(listen="127.0.0.1:0", namesrv_listen="127.0.0.1:0") as broker:
         assert broker.namesrv_address is not None
         async with Producer("pg", namesrv=broker.namesrv_address) as producer:
-            with trio.fail_after(30):
+            with trio.fail_after(60):
                 handles = [producer.submit(Message("t", b"%d" % number)) for number in range(1000)]
                 await producer.flush()
                 assert {(await handle).status for handle in handles} == {SendStatus.SEND_OK}

@@ -80,7 +80,7 @@ async def test_an_idle_connection_has_one_task_at_each_end():
         # each has its reader at both ends, and the task of this test that holds it
         assert len(tasks()) - before == 2 + 10 * 3
         nursery.cancel_scope.cancel()
-    with trio.fail_after(5):
+    with trio.fail_after(60):
         while SHARED & set(tasks()):
             await trio.sleep(0.01)
     async with tcp_pair() as (client, _server):  # and again
@@ -97,7 +97,7 @@ async def test_a_writer_lives_while_a_socket_takes_no_more():
         for call in calls:
             assert (await call.wait()).body == body
         assert client.unsent_bytes() == 0
-        with trio.fail_after(5):
+        with trio.fail_after(60):
             while len(tasks()) > before:
                 await trio.sleep(0.01)
 

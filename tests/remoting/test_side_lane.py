@@ -102,7 +102,7 @@ async def test_a_burst_of_refused_requests_holds_nobody_else_up() -> None:
             return False
 
     async def all_answered(connections: list[socket.socket]) -> None:
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             for connected in connections:
                 while not answered(connected):
                     await trio.sleep(0.001)

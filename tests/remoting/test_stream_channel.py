@@ -518,7 +518,7 @@ async def test_large_bodies_through_a_socket_that_takes_a_part_at_a_time():
     near, far = (trio.SocketStream(end) for end in ends)
     sizes = [10, 5000, 4096, 4095, 70_000, 0, 20_000, 9000] * 6
     bodies = [bytes([number % 251]) * size for number, size in enumerate(sizes)]
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with open_stream_channel(far, echo), open_stream_channel(near, echo) as client:
             calls = [client.submit(Command(10, body=body), 30) for body in bodies]
             assert [(await call.wait()).body for call in calls] == bodies

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-LIMIT = 30.0
+LIMIT = 60.0
 
 
 def run(

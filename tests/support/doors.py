@@ -21,7 +21,7 @@ from support import asyncio_run
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-LIMIT = 30.0
+LIMIT = 60.0
 NAMES = frozenset(
     {
         *("Admin", "Client", "EmbeddedBroker", "LitePullConsumer", "Producer", "PullConsumer"),

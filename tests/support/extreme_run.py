@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.request import Request
     from support.processes import BrokerProcess
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds within which a machine under load answers a batch."""
 BATCH = 25
 HOLDS = frozenset(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.protocol.command import Command
 
 _WORD = Struct(">I")
-PROMPT = 10.0
+PROMPT = 60.0
 """Seconds within which a machine under load answers; what hangs takes for ever."""
 _EXCEPTION_NAME = re.compile(r"\b\w*(Error|Exception|error|exception): ")
 """The beginning of a remark that is an exception of Python and not a sentence for the

@@ -41,7 +41,7 @@ class InterruptedByTestError(Exception):
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
     yield
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while [t for t in threading.enumerate() if "rocketmq_sdk" in t.name]:
         assert time.monotonic() < deadline
         time.sleep(0.002)
@@ -89,7 +89,7 @@ def test_the_main_thread_gives_turns_itself_and_the_keeper_goes_on_without_it(tc
         assert len({handle.result().message_id for handle in handles}) == 300
         # The last one is not waited for, and nobody calls any more.
         producer.submit(Message("orders", b"alone"))
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while seen[b"alone"] + len(seen) < 603:
             assert time.monotonic() < deadline, len(seen)
             time.sleep(0.002)
@@ -161,7 +161,7 @@ def test_ctrl_c_ends_a_call_that_the_main_thread_helps() -> None:
             began = time.monotonic()
             with pytest.raises(KeyboardInterrupt):
                 producer.send(Message("absent", b"1"))
-            assert time.monotonic() - began < 5
+            assert time.monotonic() - began < 25  # the send itself takes 30
             interrupt.join()
             producer.flush()
             assert producer.in_flight == 0
@@ -251,7 +251,7 @@ def test_without_trios_private_parts_the_thread_does_all(monkeypatch: pytest.Mon
     ):
         for _ in range(10):
             producer.send(Message("orders", b"1"))
-        assert producer.submit(Message("orders", b"2")).result(10).queue_offset >= 0
+        assert producer.submit(Message("orders", b"2")).result(60).queue_offset >= 0
         assert turns_given(producer) == 0
         assert consumer.receive(await_duration=0.1) is not None
 
@@ -277,12 +277,12 @@ def test_a_run_that_fails_lets_everybody_go(driven: bool, caplog: pytest.LogCapt
     else:
         run.post(run.nursery.start_soon, broken)
     for future in (*sends, submitted):
-        assert isinstance(future.exception(20), ClosedError)
-    run._thread.join(20)
+        assert isinstance(future.exception(60), ClosedError)
+    run._thread.join(60)
     with pytest.raises(ClosedError):
         producer.send(Message("orders", b"1"))
     with pytest.raises(ClosedError):
-        producer.submit(Message("orders", b"1")).result(20)
+        producer.submit(Message("orders", b"1")).result(60)
     for each in (producer, broker):
         with pytest.raises(ClosedError):
             each.__exit__(None, None, None)
@@ -307,10 +307,10 @@ def test_a_call_that_is_interrupted_at_any_moment_ends() -> None:
         run.post(before.cancel)
         run.post(before.begin)
         for call in (at_once, never_begun, before):
-            assert call.wait(20)
+            assert call.wait(60)
             # A waiter that was interrupted when it had the lock keeps it.
             call._finished.acquire(blocking=False)
-            assert call.wait(20)
+            assert call.wait(60)
             with pytest.raises(ClosedError, match="cancelled"):
                 call.outcome()
 
@@ -339,7 +339,7 @@ def test_a_forked_process_gives_no_turns_and_does_not_wait_for_its_parents_futur
                 os._exit(status)
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 7
-        assert handle.exception(20) is not None
+        assert handle.exception(60) is not None
 
 
 def test_a_thread_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -362,5 +362,5 @@ def test_other_threads_cannot_postpone_and_do_without() -> None:
             return producer.send(Message("orders", b"1")).queue_offset
 
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
-        assert pool.submit(opened).result(20) == 0
+        assert pool.submit(opened).result(60) == 0
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -51,7 +51,7 @@ def _no_thread_is_left() -> Iterator[None]:
     until(lambda: not [t for t in threading.enumerate() if "rocketmq_sdk" in t.name])
 
 
-def until(condition: Callable[[], object], seconds: float = 20) -> None:
+def until(condition: Callable[[], object], seconds: float = 60) -> None:
     """Wait until something is true."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -64,7 +64,7 @@ def test_a_send_and_all_that_is_open_ends_with_its_blocks() -> None:
         assert producer.send(Message("orders", b"1")).queue_offset == 0
         handle = producer.submit(Message("orders", b"2"))
         assert isinstance(handle, concurrent.futures.Future)
-        assert handle.result(5).message_id == handle.message_id
+        assert handle.result(60).message_id == handle.message_id
         assert handle.done()
         assert not handle.cancel()
         producer.flush()
@@ -116,16 +116,16 @@ def test_as_completed_and_failures_that_nobody_has_seen() -> None:
     ):
         Admin(client=producer.client).topics.create("orders")
         handles = [producer.submit(Message("orders", b"%d" % n)) for n in range(100)]
-        done = concurrent.futures.as_completed(handles, timeout=10)
+        done = concurrent.futures.as_completed(handles, timeout=60)
         assert len({handle.result().message_id for handle in done}) == 100
         seen = producer.submit(Message("absent", b"1"))
-        assert isinstance(seen.exception(10), RouteError)
+        assert isinstance(seen.exception(60), RouteError)
         producer.flush()
         producer.submit(Message("absent", b"2"))
         with pytest.raises(RouteError):
             producer.flush()
         with pytest.raises(ConfigurationError):
-            producer.submit(Message("orders", b"")).result(5)
+            producer.submit(Message("orders", b"")).result(60)
 
 
 def test_too_many_messages_are_refused_at_once() -> None:
@@ -150,7 +150,7 @@ def test_a_failure_in_the_background_comes_out_of_join_and_of_the_block() -> Non
         with pytest.raises(ConfigurationError, match="the listener") as caught, consumer:  # noqa: PT012
             consumer.join(0.01)
             producer.send(Message("orders", b"1"))
-            consumer.join(20)
+            consumer.join(60)
         assert caught.value.__suppress_context__ or caught.value.__context__ is None
         consumer = PushConsumer(
             "g2",
@@ -167,7 +167,7 @@ def test_a_slow_listener_has_a_thread_for_each_call() -> None:
     with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
         for number in range(40):
             producer.send(Message("orders", b"%d" % number))
-        barrier, seen = threading.Barrier(8, timeout=20), list[bytes]()
+        barrier, seen = threading.Barrier(8, timeout=60), list[bytes]()
 
         def listener(message: ReceivedMessage) -> None:
             barrier.wait()  # only passed by eight at a time
@@ -192,7 +192,7 @@ def test_a_call_that_hangs_keeps_no_other_message_waiting() -> None:
 
     def listener(message: ReceivedMessage) -> None:
         if message.body == b"7":
-            go_on.wait(20)
+            go_on.wait(60)
         seen.append(int(message.body))
 
     with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
@@ -207,7 +207,7 @@ def test_a_call_that_hangs_keeps_no_other_message_waiting() -> None:
             consume_from=FIRST,
             concurrency=3,
         ) as consumer:
-            until(lambda: len(seen) == 299)
+            until(lambda: consumer.statistics().consumed == 299)
             assert consumer.statistics().in_flight == 1
             go_on.set()
             until(lambda: consumer.statistics().consumed == 300)
@@ -223,7 +223,7 @@ def test_failed_and_overdue_messages_come_again() -> None:
         if message.reconsume_times == 0 and message.body == b"fails":
             raise ConsumeLater(delay_level=1)
         if message.reconsume_times == 0 and message.body == b"slow":
-            ready.wait(10)
+            ready.wait(60)
 
     with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
         with PushConsumer(
@@ -238,7 +238,7 @@ def test_failed_and_overdue_messages_come_again() -> None:
             producer.send(Message("orders", b"fails"))
             producer.send(Message("orders", b"slow"))
             until(lambda: (b"fails", 1) in seen)
-            until(lambda: consumer.statistics().timed_out == 1)
+            until(lambda: consumer.statistics().timed_out >= 1)
         ready.set()
 
 
@@ -295,7 +295,7 @@ def test_transactions() -> None:
     ):
         with pytest.raises(ValueError, match="mine"), producer.transaction(Message("t", b"1")):
             raise ValueError("mine")
-        until(lambda: asked == [b"1"])
+        until(lambda: b"1" in asked)  # twice where the first answer takes long
         with producer.transaction(Message("t", b"2")) as transaction:
             assert transaction.message_id
         assert transaction.confirmed
@@ -318,7 +318,7 @@ def test_ctrl_c_ends_a_call_and_the_object_stays_usable() -> None:
         with pytest.raises(KeyboardInterrupt):  # noqa: PT012
             while True:
                 consumer.receive(await_duration=30)
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 25
         interrupt.join()
         producer.send(Message("orders", b"2"))
 
@@ -358,7 +358,7 @@ def listener(message):
     threading.Event().wait()
 PushConsumer("g", namesrv=broker, subscriptions={"orders": "*"}, listener=listener,
              consume_from=ConsumeFrom.FIRST_OFFSET).__enter__()
-assert hung.wait(20)
+assert hung.wait(60)
 """
     )
     assert done.returncode == 0, done.stderr
@@ -414,7 +414,7 @@ broker.__exit__(None, None, None)
         assert process.stdout.readline() == "ready\n"
         try:
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
         assert process.stdout.read() == "interrupted\n"

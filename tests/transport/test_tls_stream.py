@@ -70,7 +70,7 @@ async def test_it_is_a_stream_as_trio_wants_them() -> None:
 @pytest.mark.real_time
 async def test_what_a_full_socket_does_not_take_at_once_follows() -> None:
     """Each byte once and in order, whether a task sends it or not."""
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         client, server = await secured(sockets())
         assert can_send_now(client)
         pieces = [bytes([number]) * 100_000 for number in range(40)]

@@ -24,7 +24,7 @@ def brokers_of(broker: Any, topic: str) -> set[str]:
 
 
 async def test_two_brokers_at_one_name_server() -> None:
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with EmbeddedBroker(namesrv_listen="127.0.0.1:0") as first:
             settings = {"broker_name": "second", "namesrv_addr": first.namesrv_address}
             async with EmbeddedBroker(listen="127.0.0.1:0", **settings) as second:

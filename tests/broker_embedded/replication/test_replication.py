@@ -202,7 +202,13 @@ async def test_a_slave_made_master_ends_what_its_master_began_and_shows_nothing_
     async with EmbeddedBroker(tmp_path, **SIZES, **settings) as promoted:
         assert len(promoted.parts.transactions.table) == 1
         await until(lambda: promoted.parts.timers.service.timers.pending_count == 1)
-        await trio.sleep(3)
+        async with Producer("payments", namesrv=promoted) as producer:
+            # What comes again would come before these.
+            await producer.send(Message("orders", b"mark of levels", delay_level=1))
+            now = promoted.core.clock.now_ms()
+            await producer.send(Message("orders", b"mark of timers", deliver_at=now + 100))
+        expected = sorted([*expected, b"mark of levels", b"mark of timers"])
+        await until(lambda: len(_bodies(promoted, "orders")) >= len(expected))
         assert _bodies(promoted, "orders") == expected
 
 

@@ -176,7 +176,7 @@ async def test_old_files_on_a_disk(tmp_path: Path) -> None:
         for path in logs[:12]:
             os.utime(path, (1_000_000_000, 1_000_000_000))
         store.retention.clean_now()
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             while (
                 len(list((root / "commitlog").iterdir())) > len(logs) - 12
                 or len(list((root / "index").iterdir())) > index_count - 20

@@ -79,7 +79,7 @@ class Asked:
         self._nursery.start_soon(go)
 
     async def wait(self, *names: str) -> None:
-        with trio.fail_after(20):
+        with trio.fail_after(60):
             while not set(names) <= self.answers.keys():
                 await trio.sleep(0.005)
 

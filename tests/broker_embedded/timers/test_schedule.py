@@ -117,7 +117,7 @@ async def test_a_put_that_fails_is_tried_until_it_succeeds(
 
 @pytest.mark.real_time
 async def test_offsets_survive_a_restart(tmp_path: Path) -> None:
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with open_broker(tmp_path, message_delay_level="0s 1d") as (broker, peer):
             await peer.send("orders", b"soon", properties="DELAY\x011\x02")
             await peer.send("orders", b"tomorrow", properties="DELAY\x012\x02")
@@ -134,7 +134,7 @@ async def test_offsets_survive_a_restart(tmp_path: Path) -> None:
 
 @pytest.mark.real_time
 async def test_without_its_file_everything_that_is_due_comes_again(tmp_path: Path) -> None:
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with open_broker(tmp_path, message_delay_level="0s") as (broker, peer):
             await peer.send("orders", b"twice", properties="DELAY\x011\x02")
             while broker.parts.timers.schedule.offset(1) == 0:
@@ -171,7 +171,7 @@ async def test_a_broker_with_nothing_delayed_sleeps(autojump_clock: MockClock) -
 
 @pytest.mark.real_time
 async def test_a_limit_of_sizes_that_was_lowered_keeps_nothing_back(tmp_path: Path) -> None:
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         async with open_broker(tmp_path, message_delay_level="1d") as (_broker, peer):
             await peer.send("orders", b"x" * 5000, properties="DELAY\x011\x02")
             await peer.send("orders", b"small", properties="DELAY\x011\x02")

@@ -222,7 +222,7 @@ async def test_a_plain_function_decides() -> None:
         await sender.create_topic("orders", 1)
         await sender.send("orders", *"abc", queue=0)
         async with deciding(broker, listener):
-            with trio.fail_after(10):
+            with trio.fail_after(60):
                 while len(seen) < 3:
                     await trio.sleep(0.01)
         assert committed(broker, "billing", "orders", 1) == [2]

@@ -87,7 +87,7 @@ async def test_a_broker_goes_on_after_a_shortage_of_descriptors(
                 await trio.sleep(0.01)
         assert shortage.refused > 0
         shortage.on = False
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             while not broker.health() or (await peer.ask(send_request("U", b"x"))).code:
                 await trio.sleep(0.02)
         for _ in range(60):

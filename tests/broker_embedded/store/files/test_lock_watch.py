@@ -53,7 +53,7 @@ async def _live(path: Path, happens: Callable[[Path], None], before: dict[str, b
         await trio.sleep(0.1)
         assert broker.health()
         happens(path)
-        with trio.fail_after(30):
+        with trio.fail_after(60):
             while broker.health():
                 await trio.sleep(0.02)
         assert "so that another broker can open it" in str(broker.health())

@@ -279,7 +279,7 @@ async def test_syncs_run_in_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         seen.add(threading.get_ident())
         release.wait(10)
 
-    with trio.fail_after(20):
+    with trio.fail_after(60):
         async with open_store(OsFileSystem(tmp_path), SYNC) as store:
             # The very first file of a log is synced where it is made.
             assert await store.wait_durable(store.put(message())) is PutStatus.PUT_OK

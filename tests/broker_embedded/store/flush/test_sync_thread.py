@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SYNC = small_config(mapped_file_size_commit_log=1 << 20, flush_disk_type=FlushDiskType.SYNC_FLUSH)
-PATIENCE = 20
+PATIENCE = 60
 NAME = "rocketmq log sync"
 
 

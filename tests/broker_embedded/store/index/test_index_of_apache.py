@@ -35,8 +35,14 @@ CASES = {
 }
 
 
+async def complete(store: MessageStore) -> None:
+    """Wait until nothing is missing: a stop builds no longer than a second."""
+    assert await store._index.wait_complete(60)
+
+
 async def check_key_queries(store: MessageStore, expectation: dict[str, Any]) -> int:
     """Every recorded lookup gives the recorded positions in the recorded order."""
+    await complete(store)
     for query in expectation["key_queries"]:
         result = await store.query(
             query["topic"], query["key"], query["maxNum"], query["begin"], query["end"]
@@ -95,8 +101,8 @@ async def test_an_index_completed_after_a_kill_equals_one_built_anew(
         root = unpack(name, tmp_path / case)
         if case == "anew":
             shutil.rmtree(root / "index")
-        async with open_store(OsFileSystem(root), config_for(expectation)):
-            pass
+        async with open_store(OsFileSystem(root), config_for(expectation)) as store:
+            await complete(store)
         contents.append(index_files(root))
     assert contents[0] == contents[1]
 

@@ -39,7 +39,7 @@ def left(files: FileSystem) -> list[str]:
 
 
 async def all_removed(files: FileSystem) -> None:
-    with trio.fail_after(30):
+    with trio.fail_after(60):
         while left(files):
             await trio.sleep(0.01)
 
