@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Channel, PendingCall
 
 
+_SEND_PLAIN: Final = 310
 _SEND_BATCH: Final = 320
 
 
@@ -154,6 +155,16 @@ class SendHandle:
     def properties(self) -> str:
         """The property text of its request."""
         return self.tail if self.is_batch else f"UNIQ_KEY\x01{self.message_id}\x02{self.tail}"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether its request differs from others in time, properties and body only."""
+        message = self.message
+        return (
+            self.code == _SEND_PLAIN
+            and not self.sys_flag
+            and (message.is_plain or not message.flag)
+        )
 
     def aim(
         self,

@@ -155,7 +155,8 @@ class Outbox:
                 handle.name(next(new_ids))
             if way.in_process:
                 template = target.template or topic.template_of(target)
-                way.templates.append((template, (born, handle.properties), handle.body))
+                values = {"g": born, "i": handle.properties}
+                way.templates.append((template, values, handle.body))
         for way in found.values():
             if way.in_process:
                 self._exchange(way)

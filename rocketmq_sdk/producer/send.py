@@ -34,19 +34,16 @@ from rocketmq_sdk.errors import (
     broker_error,
 )
 from rocketmq_sdk.model.enums import SendStatus
+from rocketmq_sdk.producer.answers import Answers
 from rocketmq_sdk.producer.fault_strategy import UNANSWERED
 from rocketmq_sdk.producer.outbox import SHARE, Outbox
-from rocketmq_sdk.producer.outcome import CutResults, final_error, log_retry, send_result, used_up
+from rocketmq_sdk.producer.outcome import final_error, log_retry, send_result, used_up
 from rocketmq_sdk.producer.timekeeper import Timekeeper
 from rocketmq_sdk.producer.waiting_room import WaitingRoom
-from rocketmq_sdk.protocol.answer_shapes import CutAnswer
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import HeaderEncoding
-from rocketmq_sdk.remoting.channel import Sweep
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.config import ProducerConfig
@@ -59,7 +56,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketmq_sdk.producer")
 _SEND_OK: Final = SendStatus.SEND_OK
 _BATCH: Final = 320
-_PLAIN: Final = 310
 ONEWAY_HIGH_WATER: Final = 4 * 1024 * 1024
 _GO_AWAY: Final = ResponseCode.GO_AWAY
 LEAST_SILENCE: Final = 0.25
@@ -91,7 +87,7 @@ class SendLoop:
         self._persistent = config.retry_until_deadline
         # A broker in this process has answered before `submit` returned, so that no
         # message finds another one under way.
-        self._at_once = False
+        self._at_once = self._concluding = False
         self._gathers = (
             not client.remoting.interceptors
             and client.config.header_encoding is HeaderEncoding.JSON
@@ -100,7 +96,7 @@ class SendLoop:
             self._free_channel,
             now_ms=client.clock.now_ms,
             next_ids=client.ids.next_ids,
-            answered=Answers(self, under_way),
+            answered=Answers(self.answered, under_way, strategy),
             judge=self._conclude,
             go_alone=self._choose,
             limit=self._limit,
@@ -110,6 +106,7 @@ class SendLoop:
         self._channel_nowait = client.remoting.channel_nowait
         self._interceptors = client.remoting.interceptors
         self._now_ms = client.clock.now_ms
+        self._next_id = client.ids.next_id
         self._encoding = client.config.header_encoding
         self._default = DefaultTopic(config.create_topic_key, config.default_topic_queue_nums)
         self._routes = WaitingRoom(
@@ -152,12 +149,10 @@ class SendLoop:
         elif (
             self._gathers
             and (self._under_way.count > 1 or (unawaited and self._at_once))
-            and handle.code == _PLAIN
-            and not handle.sys_flag
-            and (handle.message.is_plain or not handle.message.flag)
             and handle.queue is None
             and handle.selector is None
             and not self._strategy.active
+            and handle.is_plain
         ):
             self._outbox.put(handle)
         else:
@@ -241,6 +236,10 @@ class SendLoop:
             self._connections.enter(target.address, handle)
             return
         handle.attempts -= 1
+        handle.channel = channel
+        if channel.in_process and self._gathers and not self._concluding and handle.is_plain:
+            self._hand_over(handle, target, channel, timeout)
+            return
         try:
             command = self.command(handle, target)
         except Exception as error:  # noqa: BLE001
@@ -248,7 +247,6 @@ class SendLoop:
             # message.
             self.finish(handle, handle.stored, error)
             return
-        handle.channel = channel
         try:
             answered = (
                 partial(self._concluded, handle, command)
@@ -260,6 +258,34 @@ class SendLoop:
                 self._at_once = True
         except RocketMQError as error:
             self._failed(handle, error)
+
+    def _hand_over(
+        self, handle: SendHandle, target: Target, channel: Channel, timeout: float
+    ) -> None:
+        """Hand a plain message to a broker in this process."""
+        self._at_once = True
+        now_ms = self._now_ms()
+        if not handle._id:
+            handle.name(self._next_id(now_ms))
+        template = target.template or handle.topic.template_of(target)
+        values = {"g": str(now_ms), "i": f"UNIQ_KEY\x01{handle._id}\x02{handle.tail}"}
+        try:
+            call = channel.submit_template(
+                (template, values, handle.body), timeout, partial(self.answered, handle)
+            )
+        except RocketMQError as error:
+            self._failed(handle, error)
+            return
+        if isinstance(call, Command):
+            if not handle.done:
+                # What follows from an answer must not lead deeper and deeper in here.
+                self._concluding = True
+                try:
+                    self._conclude(handle, call)
+                finally:
+                    self._concluding = False
+        elif not call.done:
+            handle.call = call
 
     def _another_is_there(self, handle: SendHandle, target: Target) -> bool:
         """Whether another broker could take the message if this one does not answer."""
@@ -355,11 +381,6 @@ class SendLoop:
         self._expired(handle)
 
     # --- what comes back
-
-    @property
-    def avoids_faults(self) -> bool:
-        """Whether brokers are watched, so that each answer tells of its broker."""
-        return self._strategy.active
 
     def _concluded(self, handle: SendHandle, command: Command, call: PendingCall) -> None:
         """An attempt that interceptors look at is over."""
@@ -545,45 +566,6 @@ class SendLoop:
 
     def _monotonic_ms(self) -> int:
         return int(trio.current_time() * 1000)
-
-
-class Answers(Sweep):
-    """Takes the answers to messages that left together: the plain ones in one go."""
-
-    def __init__(self, loop: SendLoop, under_way: UnderWay) -> None:
-        self._loop = loop
-        self._under_way = under_way
-        self._results = CutResults()
-
-    def __call__(self, call: PendingCall, /) -> None:
-        handle: SendHandle = call.tag  # type: ignore[assignment]
-        self._loop.answered(handle, call)
-
-    def together(self, calls: Sequence[PendingCall], /) -> None:
-        loop, result_of = self._loop, self._results.of
-        plain = not loop.avoids_faults
-        stored: list[SendHandle] = []
-        failure: BaseException | None = None
-        for call in calls:
-            handle: SendHandle = call.tag  # type: ignore[assignment]
-            response, target = call.response, handle.target
-            result = None
-            if plain and type(response) is CutAnswer and target is not None:
-                result = result_of(handle, target, response)
-            if result is not None:
-                if not handle.done:
-                    handle.result = result
-                    stored.append(handle)
-                continue
-            try:
-                loop.answered(handle, call)
-            except Exception:
-                logger.exception("what follows for %r has failed", handle)
-            except BaseException as error:  # noqa: BLE001 - the others have their answers too
-                failure = error
-        self._under_way.end_stored(stored)
-        if failure is not None:
-            raise failure
 
 
 def no_queue(topic: TopicTargets) -> RouteError:

@@ -198,8 +198,8 @@ class TopicTargets:
         return form
 
     def template_of(self, target: Target) -> CommandTemplate:
-        """The plain requests to a target, with time and properties as values."""
-        target.template = CommandTemplate(self._sample(target), ("g", "i"))
+        """The plain requests to a target, for time and properties, `g` and `i`."""
+        target.template = CommandTemplate(self._sample(target))
         return target.template
 
     def _sample(self, target: Target) -> Command:

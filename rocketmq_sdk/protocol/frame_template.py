@@ -19,26 +19,23 @@ _new = Command.__new__
 
 
 class CommandTemplate:
-    """Commands that are as a sample, but for the ext fields `names`."""
+    """Commands that are as a sample, but for a few ext fields."""
 
-    __slots__ = ("_fields", "_names", "_sample")
+    __slots__ = ("_fields", "_sample")
 
-    def __init__(self, sample: Command, names: Sequence[str]) -> None:
+    def __init__(self, sample: Command) -> None:
         self._sample = sample
-        self._names = tuple(names)
         self._fields = {name: valid_text(text) for name, text in sample.ext_fields.items()}
 
-    def command(self, values: Sequence[str], body: bytes = b"", opaque: int = 0) -> Command:
-        """A command of its own, with the values of `names` in their order."""
-        sample, fields = self._sample, self._fields.copy()
-        for name, value in zip(self._names, values, strict=True):
-            fields[name] = value
+    def command(self, values: dict[str, str], body: bytes = b"", opaque: int = 0) -> Command:
+        """A command of its own, with these values in place of those of the sample."""
+        sample = self._sample
         command = _new(Command)
         command.code = sample.code
         command.flag = sample.flag
         command.opaque = opaque
         command.remark = sample.remark
-        command.ext_fields = fields
+        command.ext_fields = self._fields | values
         command.body = body
         command.language = sample.language
         command.version = sample.version

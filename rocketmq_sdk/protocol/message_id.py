@@ -156,9 +156,10 @@ class UniqueIdGenerator:
         self._stem = ""
         _generators.add(self)
 
-    def next_id(self) -> str:
-        """A new id; never the same twice."""
-        now = self._now_ms()
+    def next_id(self, now: int | None = None) -> str:
+        """A new id; never the same twice. `now` is the time if it is known."""
+        if now is None:
+            now = self._now_ms()
         counter = self._counter
         if now > self._millisecond or counter == self._block_end:
             self._enter(now)

@@ -75,7 +75,7 @@ tag of its call. The form gives the JSON header by `form % (*values, opaque)`
 (`FrameTemplate`).
 """
 
-TemplateRequest = tuple["CommandTemplate", "Sequence[str]", bytes]
+TemplateRequest = tuple["CommandTemplate", dict[str, str], bytes]
 """A request of `Channel.exchange`: template, values and body."""
 
 TURN: Final = 0.01
@@ -436,6 +436,21 @@ class Channel(ABC):
         `submit`.
         """
         return ()
+
+    def submit_template(
+        self,
+        request: TemplateRequest,
+        timeout: float,
+        on_done: Callable[[PendingCall], None],
+    ) -> PendingCall | Command:
+        """`submit` for a request that is made here, so that nobody else has it.
+
+        For callers in the run of the channel. Returns the answer itself where that is
+        there at once; `on_done` does not run then, and the answer is to be read, not
+        kept or changed.
+        """
+        template, values, body = request
+        return self.submit(template.command(values, body), timeout, on_done)
 
     @abstractmethod
     def send_oneway(self, command: Command) -> None:

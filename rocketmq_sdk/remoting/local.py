@@ -274,18 +274,22 @@ class LocalChannel(LocalEndpoint):
         together = self.peer._together
         assert together is not None
         commands: list[Command] = []
-        text_most, body_most = self._texts_surely_fit, self._body_surely_fits
-        for template, values, body in islice(requests, start, None):
-            texts = "".join(values)
-            if len(body) > body_most or len(texts) > text_most:
-                break
-            if not texts.isascii():
-                values = [valid_text(value) for value in values]
-            command = template.command(values, body)
-            if not commands and together(command.code) is None:
+        for request in islice(requests, start, None):
+            command = self._command(request)
+            if command is None or (not commands and together(command.code) is None):
                 break
             commands.append(command)
         return commands
+
+    def _command(self, request: TemplateRequest) -> Command | None:
+        """What the server gets of a request; None for one that may be too large."""
+        template, values, body = request
+        texts = "".join(values.values())
+        if len(body) > self._body_surely_fits or len(texts) > self._texts_surely_fit:
+            return None
+        if not texts.isascii():
+            values = {name: valid_text(value) for name, value in values.items()}
+        return template.command(values, body)
 
     @trio.lowlevel.enable_ki_protection
     def submit(
@@ -312,6 +316,33 @@ class LocalChannel(LocalEndpoint):
             finally:
                 self._delivering = False
         return call
+
+    @trio.lowlevel.enable_ki_protection
+    def submit_template(
+        self, request: TemplateRequest, timeout: float, on_done: Callable[[PendingCall], None]
+    ) -> PendingCall | Command:
+        peer = self.peer
+        if (
+            self._delivering
+            or self.closed
+            or peer.closed
+            or self._unsent > self.limits.max_unsent_bytes
+            or self._link.through_codec
+            or (command := self._command(request)) is None
+        ):
+            return super().submit_template(request, timeout, on_done)
+        calls = self.calls
+        calls.admit()
+        command.opaque = opaque = calls.next_opaque()
+        answer = peer._serve(command)
+        if answer is None or peer.closed:
+            return calls.add(opaque, timeout, on_done)
+        try:
+            if peer._check_size(answer):
+                return answer
+        except LocalProtocolError:
+            pass  # `answer_now` makes the answer that says so
+        return peer.answer_now(command, answer)
 
     @trio.lowlevel.enable_ki_protection
     def send_oneway(self, command: Command) -> None:

@@ -187,8 +187,8 @@ class Several:
 
 
 def requests(*texts: str, code: int = 10) -> list[TemplateRequest]:
-    template = CommandTemplate(Command.request(code), ("n",))
-    return [(template, (text,), text.encode("utf-8", "replace")) for text in texts]
+    template = CommandTemplate(Command.request(code))
+    return [(template, {"n": text}, text.encode("utf-8", "replace")) for text in texts]
 
 
 def told(answers) -> list[str | None]:

@@ -54,7 +54,7 @@ class PlainPulls:
         self._pulls = pulls
         self._flags: tuple[int, int] | None = None
         self._form = ""
-        self._template = CommandTemplate(Command(0), ())
+        self._template = CommandTemplate(Command(0))
 
     def _configure(self, flags: tuple[int, int]) -> None:
         """What all answers have in common, by the flags of topic and group."""
@@ -71,7 +71,7 @@ class PlainPulls:
             ext_fields=fields,
         )
         self._form = FrameTemplate(sample, _VARYING).form
-        self._template = CommandTemplate(sample, _VARYING)
+        self._template = CommandTemplate(sample)
 
     def serve(self, channel: Channel, requests: Sequence[Command]) -> Sequence[Reply]:
         """Read for the first of what arrived, up to one that is not plain, or not as
@@ -153,7 +153,8 @@ class PlainPulls:
         ):
             place = suggest(group, slave), following, low, high
             if channel.in_process:
-                answers.append(self._template.command(tuple(map(str, place)), bytes(body)))
+                values = dict(zip(_VARYING, map(str, place), strict=True))
+                answers.append(self._template.command(values, bytes(body)))
             else:
                 header = (form % (*place, request.opaque)).encode()
                 answers.append(

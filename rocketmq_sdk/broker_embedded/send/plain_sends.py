@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.send.properties import PlainProperties
 from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
 from rocketmq_sdk.model.properties import WAIT
 from rocketmq_sdk.protocol.command import Command
@@ -88,12 +87,12 @@ class PlainSends:
         self._core = core
         self._sends = sends
         self._host_hex = core.store_host.hex().upper()
-        self._properties = PlainProperties()
+        self._properties = sends.properties
         self._look = self._properties.look
         self._numbers = _NumbersOf()
         self._suffix = ""
         self._form = ""
-        self._template = CommandTemplate(Command(0), ())
+        self._template = CommandTemplate(Command(0))
 
     def _configure(self) -> None:
         """Settings have changed: what every message and every answer has in common."""
@@ -109,7 +108,7 @@ class PlainSends:
         }
         sample = Command(0, flag=FLAG_RESPONSE, ext_fields=fields)
         self._form = FrameTemplate(sample, _VARYING).form
-        self._template = CommandTemplate(sample, _VARYING)
+        self._template = CommandTemplate(sample)
 
     def serve(
         self, channel: Channel, requests: Sequence[Command]
@@ -240,7 +239,14 @@ class PlainSends:
         return [
             None
             if request.flag & FLAG_ONEWAY
-            else command((f"{host}{position:016X}", wish, str(offset), unique))
+            else command(
+                {
+                    "msgId": f"{host}{position:016X}",
+                    "queueId": wish,
+                    "queueOffset": str(offset),
+                    "transactionId": unique,
+                }
+            )
             for (request, wish, unique), (position, offset) in zip(asked, places, strict=False)
         ]
 

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.core import FAQ
 from rocketmq_sdk.broker_embedded.send.properties import (
+    PlainProperties,
     has_broker_properties,
     is_special,
     without_broker_properties,
 )
+from rocketmq_sdk.broker_embedded.send.remarks import illegal_queue, topic_remark
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatus
 from rocketmq_sdk.broker_embedded.tables.put_times import EVERY
 from rocketmq_sdk.broker_embedded.tables.topics import UNIT_FLAG, UNIT_SUBSCRIPTION_FLAG
@@ -48,7 +50,6 @@ from rocketmq_sdk.names import (
     RETRY_PREFIX,
     TIMER_TOPIC,
     dead_letter_topic,
-    illegal_characters,
 )
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE, SysFlag
@@ -122,6 +123,9 @@ class SendProcessor:
         self._stats = core.stats
         self._times = core.put_times
         self._checked: set[str] = set()
+        self.properties = PlainProperties()
+        """What is known of the properties of plain messages."""
+        self._look = self.properties.look
         self._ids = UniqueIdGenerator(core.store_host[:-4], 0, core.clock)
         self._host_hex = core.store_host.hex().upper()
         self._configure(core.config.current)
@@ -205,12 +209,13 @@ class SendProcessor:
             wish = str(queue_id)
         elif queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
             return self._error(
-                ResponseCode.INVALID_PARAMETER, _illegal_queue(queue_id, config, channel)
+                ResponseCode.INVALID_PARAMETER, illegal_queue(queue_id, config, channel)
             )
         text = ext.get("i") or ""
         if text and text[-1] != "\x02":
             text += "\x02"
-        if has_broker_properties(text):
+        found = self._look(text)
+        if found is None and has_broker_properties(text):
             text = without_broker_properties(text)
         message = MessageToStore(
             topic,
@@ -225,7 +230,7 @@ class SendProcessor:
         )
         if ext.get("m") == "true":
             return self._send_batch(channel, request, message, wish, created)
-        return self._send_one(channel, request, ext, config, message, wish, created)
+        return self._send_one(channel, request, ext, config, message, wish, created, found)
 
     def _send_one(
         self,
@@ -236,21 +241,23 @@ class SendProcessor:
         message: MessageToStore,
         wish: str,
         created: bool,
+        found: tuple[str, int] | None,
     ) -> Answer:
+        """Store a message. `found` is what `PlainProperties` says of its properties."""
         topic, text = message.topic, message.properties
-        unique = find(text, UNIQ_KEY)
-        if unique is None:
-            unique = self._ids.next_id()
-            text = f"{text}UNIQ_KEY\x01{unique}\x02"
-        tags = find(text, TAGS)
-        if tags is not None:
-            message.tags_code = tags_code(tags)
+        if found is not None:
+            unique, message.tags_code = found
+        else:
+            unique, text = self._named(text)
+            tags = find(text, TAGS)
+            if tags is not None:
+                message.tags_code = tags_code(tags)
         message.properties = text + self.suffix
         if (
             topic[0] == "%"
             or config.attributes
             or config.topic_filter_type != "SINGLE_TAG"
-            or is_special(text)
+            or (found is None and is_special(text))
         ):
             try:
                 result = self._put_special(request, ext, config, message)
@@ -265,6 +272,14 @@ class SendProcessor:
         else:
             result = self._times.measured(partial(self._put, message))
         return self._finish(channel, request, message, result, wish, unique, created)
+
+    def _named(self, text: str) -> tuple[str, str]:
+        """The unique key in a text of properties, and the text with it."""
+        unique = find(text, UNIQ_KEY)
+        if unique is not None:
+            return unique, text
+        unique = self._ids.next_id()
+        return unique, f"{text}UNIQ_KEY\x01{unique}\x02"
 
     def _finish(
         self,
@@ -315,13 +330,14 @@ class SendProcessor:
         response = Command(STORED[status], flag=FLAG_RESPONSE, ext_fields=fields)
         registered = self._registration.waiting() if created else None
         store = self._core.store
+        waits = store.needs_wait
         if (
             registered is not None
             or self._core.unwritten.touched  # whoever has called this holds the answer back
-            or (store.needs_wait and not store.tells_durable)
+            or (waits and not store.tells_durable)
         ):
             return self._later(response, message, result, registered)
-        if not store.needs_wait or find(message.properties, WAIT) == "false":
+        if not waits or find(message.properties, WAIT) == "false":
             return response
         began = self._times.start()
         store.when_durable(result, partial(self._answer_durable, channel, request, response, began))
@@ -544,46 +560,3 @@ def _place_by_priority(message: MessageToStore, config: TopicConfig, priority: s
         message.queue_id = min(int(priority), max(0, config.write_queue_nums - 1))
     else:
         message.properties = without_property(text, PRIORITY)
-
-
-def topic_remark(topic: str) -> str | None:
-    """Why a topic name is not legal in the words of `TopicValidator`, or None."""
-    if not topic or topic.isspace():
-        return "The specified topic is blank."
-    if illegal_characters(topic):
-        return (
-            f"The specified topic: {topic}, contains illegal characters, allowing only "
-            "^[%|a-zA-Z0-9_-]+$"
-        )
-    limit = 255 if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else MAX_TOPIC_LENGTH
-    if len(topic) > limit:
-        return f"The specified topic: {topic}, is longer than topic max length: {limit}"
-    return None
-
-
-def permission_text(perm: int) -> str:
-    """A permission as three letters (`PermName.perm2String`)."""
-    return "".join(
-        letter if perm & bit else "-"
-        for bit, letter in (
-            (Permission.READ, "R"),
-            (Permission.WRITE, "W"),
-            (Permission.INHERIT, "X"),
-        )
-    )
-
-
-def _illegal_queue(queue_id: int, config: TopicConfig, channel: Channel) -> str:
-    return (
-        f"request queueId[{queue_id}] is illegal, TopicConfig [topicName={config.topic_name}, "
-        f"readQueueNums={config.read_queue_nums}, "
-        f"writeQueueNums={config.write_queue_nums}, perm={permission_text(config.perm)}, "
-        f"topicFilterType={config.topic_filter_type}, "
-        f"topicSysFlag={config.topic_sys_flag}, order={str(config.order).lower()}, "
-        f"attributes={{{_attributes(config)}}}] "
-        f"Producer: {channel.remote_address}"
-    )
-
-
-def _attributes(config: TopicConfig) -> str:
-    return ", ".join(f"{name}={value}" for name, value in config.attributes.items())
