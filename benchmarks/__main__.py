@@ -8,8 +8,9 @@ import os
 import sys
 from pathlib import Path
 
-from benchmarks.against import checkout, compare, dearer, table
+from benchmarks.against import checkout, compare, compare_in_turns, dearer, table
 from benchmarks.harness import Report
+from benchmarks.resident import RESIDENT
 from rocketmq_sdk.protocol.json import backend as json_backend
 
 NAMES = (
@@ -85,14 +86,29 @@ def main() -> int:
         help="run the same in another checkout, or at a commit, in turns; print how many times "
         "as fast this one is, and what became more than 5 %% dearer",
     )
+    parser.add_argument(
+        "--turns",
+        type=int,
+        metavar="N",
+        help="with --against: so many short turns of programs that stay instead of rounds; "
+        f"for {', '.join(RESIDENT)} (default: those)",
+    )
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
     options = parser.parse_args()
     names = options.names or NAMES
     if options.against is not None:
         if options.apache or options.stdlib or options.json:
-            parser.error("--against goes with --rounds and --scale only")
+            parser.error("--against goes with --rounds, --turns and --scale only")
+        if options.turns:
+            names = options.names or list(RESIDENT)
+            if others := [name for name in names if name not in RESIDENT]:
+                parser.error(f"--turns cannot do {others[0]}, only {', '.join(RESIDENT)}")
         with checkout(options.against) as other:
-            pairs = compare(other, names, options.rounds, options.scale)
+            pairs = (
+                compare_in_turns(other, names, options.turns, options.scale)
+                if options.turns
+                else compare(other, names, options.rounds, options.scale)
+            )
         print(table(pairs))
         print(dearer(pairs))
         return 0

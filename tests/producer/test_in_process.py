@@ -9,11 +9,11 @@ import trio
 
 from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import BrokerError, ClosedError, RocketMQError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.producer import Producer
-from rocketmq_sdk.testing.interception import intercept, passed_on
+from rocketmq_sdk.testing.interception import intercept, passed_on, refused
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -105,6 +105,24 @@ async def test_an_interceptor_sees_each_message_of_a_tick(autojump_clock: MockCl
             for handle in handles:
                 await handle
         assert len(sends.requests) == 20
+
+
+async def test_any_number_of_attempts_at_a_broker_that_answers_at_once(
+    autojump_clock: MockClock,
+) -> None:
+    async with (
+        EmbeddedBroker() as broker,
+        Producer("p", namesrv=broker, retry_times=1_500) as producer,
+    ):
+        await producer.send(Message("t", b"first"))
+        with (
+            intercept(
+                broker, RequestCode.SEND_MESSAGE_V2, by=refused(ResponseCode.SYSTEM_BUSY, "not now")
+            ) as sends,
+            pytest.raises(BrokerError, match="not now"),
+        ):
+            await producer.send(Message("t", b"x"))
+        assert len(sends.requests) == 1_501
 
 
 async def test_one_of_many_given_up_leaves_the_others(autojump_clock: MockClock) -> None:

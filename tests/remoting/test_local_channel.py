@@ -12,7 +12,7 @@ from rocketmq_sdk.errors import ConnectError, LocalProtocolError, RocketMQError,
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.frame import encode_frame
 from rocketmq_sdk.protocol.frame_template import CommandTemplate
-from rocketmq_sdk.remoting.channel import ChannelLimits
+from rocketmq_sdk.remoting.channel import ChannelLimits, PendingCall
 from rocketmq_sdk.remoting.local import LocalChannel, open_local_channel
 from rocketmq_sdk.remoting.server import RemotingServer
 
@@ -45,6 +45,51 @@ async def test_a_shared_answer_is_not_shared():
         assert first.opaque != second.opaque
         assert second.ext_fields == shared.ext_fields == {}
         await channel.aclose()
+
+
+@pytest.mark.parametrize("through_codec", [False, True])
+async def test_a_request_from_a_template_has_its_answer_at_once(through_codec: bool):
+    held: list[tuple[Channel, Command]] = []
+
+    def serve(channel: Channel, command: Command) -> Command | None:
+        if command.ext_fields["n"] == "later":
+            return held.append((channel, command))
+        fields = {"number": 1} if command.ext_fields["n"] == "odd" else {"text": "\ud800"}
+        return Command(0, flag=1, ext_fields=fields, body=command.body)  # type: ignore[arg-type]
+
+    def nested(_call: PendingCall) -> None:
+        done.append(channel.submit_template(one, 3, done.append))
+
+    done: list[PendingCall | Command] = []
+    async with trio.open_nursery() as nursery:
+        channel = await open_local_channel(serve, echo, nursery, through_codec=through_codec)
+        one, odd, large, later = requests("ж", "odd", "2" * 70_000, "later")
+        answers = [channel.submit_template(request, 3, done.append) for request in (one, odd)]
+        if through_codec:
+            assert done == answers
+            answers = [answer.response for answer in done if isinstance(answer, PendingCall)]
+            done.clear()
+        assert not done
+        assert all(isinstance(answer, Command) for answer in answers)
+        assert answers[0].ext_fields == {"text": "?"}  # type: ignore[union-attr]
+        assert through_codec or "no text" in str(answers[1].remark)  # type: ignore[union-attr]
+        for request in (large, later):
+            call = channel.submit_template(request, 3, done.append)
+            if request is later:
+                assert not done.pop().error  # type: ignore[union-attr]
+                channel_of, command = held.pop()
+                channel_of.respond(command, Command.response(0, body=b"late"))
+            assert isinstance(call, PendingCall)
+            await call.wait()
+        assert done.pop() is call
+        channel.submit(Command(10, ext_fields={"n": "x"}), 3, nested)
+        inner = done[-1]
+        assert isinstance(inner, PendingCall)
+        assert not inner.done  # so that a chain of requests cannot grow the stack
+        await inner.wait()
+        await channel.aclose()
+        with pytest.raises(ConnectError):
+            channel.submit_template(one, 3, done.append)
 
 
 async def test_fields_that_are_no_text_are_refused():

@@ -1,0 +1,152 @@
+"""Benchmarks that stay, so that two trees can be compared in short turns.
+
+`python -m benchmarks --against TREE --turns 40` starts each of them once for each tree,
+in a process that does a turn whenever it is told to. The code of this module is always
+that of this tree; what it measures is the package of the tree that started it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import count
+from typing import Final
+
+import trio
+
+from benchmarks.consume import backlog, consume
+from benchmarks.harness import percentile
+from benchmarks.sending import in_flight, one_at_a_time
+from benchmarks.workers import broker_process
+from rocketmq_sdk import Admin, EmbeddedBroker, Message, Producer, PushConsumer, ReceivedMessage
+
+Figures = dict[str, tuple[str, float]]
+"""Unit and value of each figure of a turn, by name."""
+
+Turn = Callable[[float], Awaitable[Figures]]
+"""Does one turn, whose number of messages is multiplied by the argument."""
+
+RATE: Final = 1_000
+"""Messages in a second where latency is measured."""
+MEMORY_LIMIT: Final = 2**31
+
+
+def _sends(times: list[float], where: str) -> Figures:
+    """What sends one at a time took."""
+    return {f"{where}, one at a time": ("us", sum(times) / len(times) * 1e6)}
+
+
+@asynccontextmanager
+async def in_process() -> AsyncIterator[Turn]:
+    async with (
+        EmbeddedBroker(memory_limit=MEMORY_LIMIT) as broker,
+        Producer("bench", namesrv=broker) as producer,
+    ):
+
+        async def turn(scale: float) -> Figures:
+            begin = time.process_time()
+            times = await one_at_a_time(producer, "turns", int(2_000 * scale))
+            spent = (time.process_time() - begin) / len(times)
+            rate = await in_flight(producer, "turns", int(6_000 * scale), 64)
+            return {
+                **_sends(times, "in-process send"),
+                "in-process send, one at a time, processor": ("us", spent * 1e6),
+                "in-process send, 64 in flight": ("/s", rate),
+            }
+
+        yield turn
+
+
+@asynccontextmanager
+async def loopback() -> AsyncIterator[Turn]:
+    with broker_process() as namesrv:
+        async with Producer("bench", namesrv=namesrv) as producer:
+            await Admin(client=producer.client).topics.create("turns", queues=4)
+
+            async def turn(scale: float) -> Figures:
+                times = await one_at_a_time(producer, "turns", int(500 * scale))
+                figures = _sends(times, "tcp send")
+                for depth, many in ((16, 6_000), (256, 15_000)):
+                    rate = await in_flight(producer, "turns", int(many * scale), depth)
+                    figures[f"tcp send, {depth} in flight"] = ("/s", rate)
+                return figures
+
+            yield turn
+
+
+@asynccontextmanager
+async def consuming() -> AsyncIterator[Turn]:
+    with broker_process() as namesrv:
+        stored, groups = await backlog(namesrv, 20_000), count()
+
+        async def turn(_scale: float) -> Figures:
+            one = await consume(namesrv, f"turn{next(groups)}", stored, 1)
+            many = await consume(namesrv, f"turn{next(groups)}", stored, 32)
+            return {
+                "consume a backlog, one message at a time": ("/s", one),
+                "consume a backlog, batch listener of 32": ("/s", many),
+            }
+
+        yield turn
+
+
+@asynccontextmanager
+async def latency() -> AsyncIterator[Turn]:
+    times: list[float] = []
+    arrived = trio.Event()
+
+    async def listener(message: ReceivedMessage) -> None:
+        times.append(time.perf_counter() - float(message.body))
+        arrived.set()
+
+    with broker_process() as namesrv:
+        async with Producer("bench", namesrv=namesrv) as producer:
+            await Admin(client=producer.client).topics.create("turns", queues=4)
+            async with PushConsumer(
+                "bench", namesrv=namesrv, subscriptions={"turns": "*"}, listener=listener
+            ) as consumer:
+                while sum(queue.topic == "turns" for queue in consumer.statistics().queues) < 4:
+                    await trio.sleep(0.05)
+
+                async def turn(scale: float) -> Figures:
+                    nonlocal arrived
+                    times.clear()
+                    most, begin = int(2_000 * scale), trio.current_time()
+                    for number in range(most):
+                        await trio.sleep_until(begin + number / RATE)
+                        producer.submit(Message("turns", b"%.9f" % time.perf_counter()))
+                    with trio.fail_after(60):
+                        while len(times) < most:
+                            arrived = trio.Event()
+                            await arrived.wait()
+                    return {
+                        f"end to end at 1,000/s, {name}": ("us", percentile(times, share) * 1e6)
+                        for name, share in (("p50", 0.5), ("p99", 0.99))
+                    }
+
+                yield turn
+
+
+RESIDENT: Final[dict[str, Callable[[], AbstractAsyncContextManager[Turn]]]] = {
+    "in_process": in_process,
+    "loopback": loopback,
+    "consume": consuming,
+    "latency": latency,
+}
+"""The benchmarks that can stay."""
+
+
+async def _serve(name: str, scale: float) -> None:
+    async with RESIDENT[name]() as turn:
+        await turn(scale)  # not told: caches and pools fill
+        print("ready", flush=True)
+        for _line in sys.stdin:
+            print(json.dumps(await turn(scale)), flush=True)
+
+
+def serve(name: str, scale: float) -> None:
+    """Do a turn for each line of standard input, until it ends."""
+    trio.run(_serve, name, scale)
