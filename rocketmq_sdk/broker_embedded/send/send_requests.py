@@ -200,10 +200,10 @@ class SendProcessor:
         created = False
         if config is None or topic not in self._checked:
             created = config is None
-            found = self._check(ext, topic)
-            if isinstance(found, Command):
-                return found
-            config = found
+            checked = self._check(ext, topic)
+            if isinstance(checked, Command):
+                return checked
+            config = checked
         if queue_id < 0:
             queue_id = random.randrange(max(1, config.write_queue_nums))
             wish = str(queue_id)
