@@ -329,8 +329,7 @@ class SendProcessor:
                 self._attach_recall_handle(fields, message.properties, unique)
         response = Command(STORED[status], flag=FLAG_RESPONSE, ext_fields=fields)
         registered = self._registration.waiting() if created else None
-        store = self._core.store
-        waits = store.needs_wait
+        store, waits = self._core.store, self._core.store.needs_wait
         if (
             registered is not None
             or self._core.unwritten.touched  # whoever has called this holds the answer back
