@@ -554,7 +554,11 @@ class MessageStore(ReadableStore, RunsOnce):
         problem = self._state.problem
         if problem is not None:
             raise problem
-        self._replica_log.append(position, data)
+        try:
+            self._replica_log.append(position, data)
+        except StoreError as error:
+            self._state.found(error)
+            raise
 
     async def log_bytes(self, position: int, limit: int) -> bytes | bytearray:
         """Bytes of the log from a position on, at most `limit`, within one file.

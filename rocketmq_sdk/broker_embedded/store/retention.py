@@ -195,11 +195,11 @@ class RetentionService:
                     await self._news.wait()
             self._active = False
             self._checked_at = self._clock.monotonic()
-            short = self._state.disk_full or self._state.full is not None
-            self._not_before = self._checked_at + (
-                min(self._interval, SHORT_OF_SPACE_SECONDS) if short else self._interval
-            )
+            self._not_before = self._checked_at + self._interval
             await self.check()
+            if self._state.lacks_space:
+                soon = self._checked_at + SHORT_OF_SPACE_SECONDS
+                self._not_before = min(self._not_before, soon)
 
     def _delay(self) -> float | None:
         """Seconds until the next check; None means until something happens."""
@@ -208,8 +208,7 @@ class RetentionService:
         if (
             self._active
             or self._manual_rounds
-            or self._state.disk_full
-            or self._state.full is not None
+            or self._state.lacks_space
             or (self._files.blocking and len(files) > 1)
         ):
             return delay
@@ -220,7 +219,7 @@ class RetentionService:
         return None
 
     def space_needed(self) -> None:
-        """Look at once, whether files can be removed: an append found no space."""
+        """Look at once, whether files can be removed: a write found no space."""
         soon = max(self._clock.monotonic(), self._checked_at + SHORT_OF_SPACE_SECONDS)
         if soon < self._not_before:
             self._not_before = soon

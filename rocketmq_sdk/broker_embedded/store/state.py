@@ -61,7 +61,7 @@ class StoreState:
         self.full: StoreFullError | None = None
         """The last append found no space; until one does."""
         self.on_full: Callable[[], None] = _nothing
-        """Called when an append finds no space."""
+        """Called by `found` when a write finds no space."""
         self.index_problem: StoreError | None = None
         """The index could not be written; messages wait in memory to be indexed."""
         self.open = False
@@ -76,6 +76,21 @@ class StoreState:
     def writable(self) -> bool:
         """Whether puts are accepted, as far as is known without one."""
         return self.open and self.problem is None and not self.disk_full
+
+    def found(self, problem: StoreError) -> None:
+        """Tell retention, if this is a lack of space.
+
+        For whoever finds it: while units of queues find no space, nothing is appended
+        that would find none, and nobody else would ask for some.
+        """
+        if isinstance(problem, StoreFullError):
+            self.on_full()
+
+    @property
+    def lacks_space(self) -> bool:
+        """Whether some write found no space, or there is too little."""
+        problems = (self.log_problem, self.queue_problem, self.index_problem, self.full)
+        return self.disk_full or any(isinstance(problem, StoreFullError) for problem in problems)
 
     @property
     def short_of_space(self) -> bool:

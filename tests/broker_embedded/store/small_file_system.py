@@ -238,6 +238,16 @@ class Edge:
                         await consumer.ack(message)
 
 
+def tell(broker: EmbeddedBroker, root: Path) -> None:
+    """What keeps messages out, for whoever reads of a failure."""
+    health, files = broker.health(), broker.store.files
+    print(health, *health.services, broker.store.statistics(), sep="\n", file=sys.stderr)
+    print("used", files.used_ratio(), sep="\t", file=sys.stderr)
+    for path in sorted(root.rglob("*")):
+        if path.is_file():
+            print(path.stat().st_blocks * 512, path.relative_to(root), sep="\t", file=sys.stderr)
+
+
 async def edge(directory: Path) -> dict[str, Any]:
     """Sent to until the disk is full, drained while it is, started while it is; then
     with space, more is sent than the disk holds.
@@ -269,6 +279,8 @@ async def edge(directory: Path) -> dict[str, Any]:
     ):
         await scene.send_until_refused(producer, 12_000)
         taken = await scene.until_taken(producer) and len(broker.store.topics()) > 0
+        if not taken:
+            tell(broker, scene.root)
         kept = kept and broker.store.max_physical_offset - broker.store.min_physical_offset > 2**23
     report = verify_directory(scene.root)
     return {

@@ -6,6 +6,7 @@ Under virtual time, with a disk that says what it is told.
 
 from __future__ import annotations
 
+import errno
 import os
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from rocketmq_sdk.broker_embedded.store.messages import GetStatus, PutStatus
 from rocketmq_sdk.broker_embedded.store.retention import RetentionPolicy
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.store import bodies, message, open_store, small_config
 
@@ -214,6 +216,35 @@ async def test_a_full_disk_refuses_until_there_is_space(
         await trio.sleep(30)
         assert len(files.file_sizes("commitlog")) == 1
         await check_consistent(store)
+
+
+@pytest.mark.parametrize("place", ["commitlog/*", "consumequeue/*", "index/*", "checkpoint*"])
+async def test_whoever_finds_no_space_asks_for_it(
+    place: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    """In the first minute as well, and whoever is first: as long as queues cannot be
+    written nothing is appended that would find none.
+    """
+    files = FaultyFileSystem()
+    async with open_store(files, small_config(**INDEX)) as store:
+        fill(store, 150)
+        await store.flush()
+        files.told_used_ratio = 0.95
+        full = files.faults.fail(Operation.WRITE, place, code=errno.ENOSPC)
+        store.put(message(body=b"150"))
+        if place.startswith(("index", "checkpoint")):
+            await store.flush()
+        with trio.fail_after(5):
+            while not store.min_physical_offset:
+                await trio.sleep(0.1)
+        assert not store.writable
+        full.lift()
+        files.told_used_ratio = 0.5
+        with trio.fail_after(5):
+            while not store.put(message(body=b"151")).ok:
+                await trio.sleep(0.1)
+        assert not list(store.troubles())
+    assert not files.exists("abort")
 
 
 async def test_files_being_read_are_kept(autojump_clock: trio.testing.MockClock) -> None:

@@ -66,4 +66,4 @@ def test_a_full_file_system_is_refused_survived_and_left_behind(
         "kept": True,
         "taken": True,
         "findings": [],
-    }
+    }, done.stderr[-5000:]

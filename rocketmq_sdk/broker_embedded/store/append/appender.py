@@ -537,7 +537,7 @@ class Appender:
         if self._state.full is None:
             _log.error("messages are refused until there is space: %s", error)
         self._state.full = error
-        self._state.on_full()
+        self._state.found(error)
         if isinstance(error, NoNextFileError):
             return PutStatus.CREATE_MAPPED_FILE_FAILED
         return PutStatus.SERVICE_NOT_AVAILABLE

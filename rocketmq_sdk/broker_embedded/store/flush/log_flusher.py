@@ -112,6 +112,7 @@ class LogFlusher:
                         "the store takes no messages until the log can be written: %s", error
                     )
                 state.log_problem = error
+                state.found(error)
                 self._unwritten.set()
                 return error
         if state.log_problem is not None and state.failure is None:

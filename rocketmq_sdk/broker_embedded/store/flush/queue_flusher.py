@@ -147,6 +147,7 @@ class QueueFlusher:
                     "the store takes no messages until queue units can be written: %s", error
                 )
             self._state.queue_problem = error
+            self._state.found(error)
             return False
         if self._state.queue_problem is not None:
             _log.warning("queue units can be written again")
@@ -173,6 +174,7 @@ class QueueFlusher:
             if self._state.index_problem is None:
                 _log.error("messages cannot be indexed until the index can be written: %s", error)
             self._state.index_problem = error
+            self._state.found(error)
             self._index.cope(self._dispatched.value)
             return
         if self._index.is_too_slow:
@@ -215,5 +217,6 @@ class QueueFlusher:
             if not self._checkpoint_waits:
                 _log.warning("the checkpoint is written when there is space again: %s", error)
             self._checkpoint_waits = True
+            self._state.found(error)
             return
         self._checkpoint_waits = False
