@@ -23,6 +23,8 @@ from rocketmq_sdk.remoting.side_lane import SideLane
 from rocketmq_sdk.sleeper import Sleeper
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocketmq_sdk.remoting.call_table import CallTable
 
 STOOD_STILL: Final = 0.05
@@ -68,7 +70,10 @@ class Housekeeper:
     """What the channels of one run share. `housekeeper` gives that of the caller."""
 
     __slots__ = (
+        "_after",
         "_heap",
+        "_holding",
+        "_in_chunk",
         "_kept",
         "_queued",
         "_sleeper",
@@ -85,6 +90,8 @@ class Housekeeper:
         self._sleeper = Sleeper()
         self._writer: trio.lowlevel.Task | None = None
         self._watching = self._writing = False
+        self._in_chunk = self._holding = False
+        self._after: list[Callable[[], None]] = []
         self.lane = SideLane()
         """For those that would hold up many others."""
 
@@ -111,7 +118,8 @@ class Housekeeper:
     def flush_soon(self, channel: Kept) -> None:
         """Have a channel write what it has queued, after this turn of the loop."""
         self._queued.append(channel)
-        self._wake_writer()
+        if not self._holding:
+            self._wake_writer()
 
     def _wake_writer(self) -> None:
         writer = self._writer
@@ -129,14 +137,49 @@ class Housekeeper:
             if not self._queued:
                 self._writer = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
-            queued, self._queued = self._queued, []
-            for channel in queued:
-                try:
-                    channel.flush_queued()
-                except Exception:
-                    logger.exception("writing to a connection failed in an unforeseen way")
-                    channel.abort("writing failed in an unforeseen way")
+            self._flush_all()
         self._writing = False
+
+    def _flush_all(self) -> None:
+        queued, self._queued = self._queued, []
+        for channel in queued:
+            try:
+                channel.flush_queued()
+            except Exception:
+                logger.exception("writing to a connection failed in an unforeseen way")
+                channel.abort("writing failed in an unforeseen way")
+
+    # -- chunks
+
+    def begin_chunk(self) -> None:
+        """What a channel has read is handled now; nothing else runs until its end."""
+        self._in_chunk = True
+
+    def end_chunk(self) -> None:
+        """It is handled, and its answers have left."""
+        self._in_chunk = False
+        if not self._after:
+            return
+        after, self._after = self._after, []
+        self._holding = True
+        for call in after:
+            try:
+                call()
+            except Exception:
+                logger.exception("what follows on a chunk has failed in an unforeseen way")
+        self._holding = False
+        self._flush_all()
+
+    def after_chunk(self, call: Callable[[], None]) -> bool:
+        """Call this as soon as the answers to the chunk that is handled have left.
+
+        What it answers leaves at once too, without another turn of the loop. It is to
+        be short: the connection is not read meanwhile. False, and nothing is done,
+        where no chunk is handled now.
+        """
+        if self._in_chunk:
+            self._after.append(call)
+        return self._in_chunk
 
     # -- time
 

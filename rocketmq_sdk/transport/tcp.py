@@ -163,6 +163,22 @@ def receive_now(stream: trio.abc.Stream, size: int) -> bytes | None:
         return None
 
 
+# The bare `receive_some` of trio first asks the socket in vain: an exception, a system
+# call and the layers around them, before the task may wait.
+async def receive_soon(stream: trio.abc.Stream, size: int) -> bytes | bytearray:
+    """`stream.receive_some`, where a TCP stream is expected to have nothing yet.
+
+    Raises what that raises, and `OSError`.
+    """
+    if not can_receive_now(stream):
+        return await stream.receive_some(size)
+    while True:
+        await wait_readable(stream)
+        data = receive_now(stream, size)
+        if data is not None:
+            return data
+
+
 async def send_some(stream: trio.abc.Stream, data: bytes | memoryview) -> int:
     """Send what the stream takes, at least a byte; returns the number of bytes.
 

@@ -18,7 +18,6 @@ import trio.testing
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import BrokerError, StoreFullError
-from rocketmq_sdk.remoting.stream import open_stream_channel
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_device import PowerCutError
 from rocketmq_sdk.testing.faulty_files import FaultyFile, FaultyFileSystem
@@ -33,6 +32,7 @@ from support.broker import (
 )
 from support.popping import Popper
 from support.store import bodies
+from support.stream_channels import open_stream_channel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

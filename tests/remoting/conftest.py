@@ -11,8 +11,8 @@ import trio
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.remoting.channel import Channel, ChannelLimits, Handler
 from rocketmq_sdk.remoting.local import open_local_channel
-from rocketmq_sdk.remoting.stream import open_stream_channel
 from rocketmq_sdk.transport.memory import MemoryNetwork
+from support.stream_channels import open_stream_channel
 
 Link = Callable[..., AbstractAsyncContextManager[tuple[Channel, Channel]]]
 

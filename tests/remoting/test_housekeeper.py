@@ -12,13 +12,18 @@ import trio.testing
 
 from rocketmq_sdk.errors import RequestTimeoutError
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.connection import Connection
+from rocketmq_sdk.protocol.frame import encode_frame
 from rocketmq_sdk.remoting.channel import ChannelLimits
 from rocketmq_sdk.remoting.housekeeper import Housekeeper, housekeeper
-from rocketmq_sdk.remoting.stream import StreamChannel, open_stream_channel
+from rocketmq_sdk.remoting.stream import StreamChannel
 from rocketmq_sdk.transport.memory import MemoryNetwork
+from support.stream_channels import open_stream_channel
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from rocketmq_sdk.remoting.channel import Channel
 
 SHARED = {"watch of all channels", "writer of all channels"}
 
@@ -85,6 +90,65 @@ async def test_an_idle_connection_has_one_task_at_each_end():
             await trio.sleep(0.01)
     async with tcp_pair() as (client, _server):  # and again
         assert (await client.call(Command(10), 5)).code == 0
+
+
+class Steps(trio.abc.Instrument):
+    """The names of the tasks that had a turn."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        self.names.append(task.name)
+
+
+@pytest.mark.real_time
+async def test_what_follows_on_a_chunk_leaves_at_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    """As the answer to a held pull does that a message of the chunk has woken."""
+    held: list[tuple[Channel, Command]] = []
+    seen: list[object] = []
+
+    def fail() -> None:
+        raise ValueError("as on purpose")
+
+    def answer_held() -> None:
+        seen.append(server.unsent_bytes())
+        for channel, request in held:
+            channel.respond(request, Command.response(0, body=b"late"))
+        seen.append(housekeeper().after_chunk(answer_held))
+
+    def serve(channel: Channel, command: Command) -> Command | None:
+        if command.code == 1:
+            held.append((channel, command))
+            return None
+        seen.append(housekeeper().after_chunk(fail))
+        seen.append(housekeeper().after_chunk(answer_held))
+        return Command.response(0)
+
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        peer = await trio.open_tcp_stream(*listener.socket.getsockname()[:2])
+        two = await listener.accept()
+    async with peer, open_stream_channel(two, serve, pause_reading=True) as server:
+        assert not housekeeper().after_chunk(fail)  # nothing is handled now
+        await peer.send_all(encode_frame(Command(1, opaque=1)))
+        with trio.fail_after(60):
+            while not held:
+                await trio.sleep(0.01)
+        steps, answers, engine = Steps(), list[Command](), Connection()
+        trio.lowlevel.add_instrument(steps)
+        try:
+            await peer.send_all(encode_frame(Command(2, opaque=2)))
+            with trio.fail_after(60):
+                while len(answers) < 2:
+                    answers += engine.receive_commands(await peer.receive_some())
+        finally:
+            trio.lowlevel.remove_instrument(steps)
+        assert [(answer.opaque, answer.body) for answer in answers] == [(2, b""), (1, b"late")]
+        # the answer of the chunk had left by then, and no writer was waited for
+        assert seen == [True, True, 0, False]
+        assert "writer of all channels" not in steps.names
+    assert "as on purpose" in caplog.text
 
 
 @pytest.mark.real_time

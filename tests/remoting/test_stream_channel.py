@@ -26,8 +26,9 @@ from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.protocol.frame import encode_frame
 from rocketmq_sdk.remoting.channel import ChannelLimits
-from rocketmq_sdk.remoting.stream import StreamChannel, open_stream_channel
+from rocketmq_sdk.remoting.stream import StreamChannel
 from rocketmq_sdk.transport.memory import MemoryNetwork, MemoryStream
+from support.stream_channels import open_stream_channel
 
 
 def echo(_channel, command: Command) -> Command:

@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
@@ -13,8 +16,17 @@ import trio.testing
 import trustme
 
 from rocketmq_sdk.errors import ConfigurationError, ConnectError
-from rocketmq_sdk.transport.tcp import KEEP_ALIVE, open_tcp_listeners, open_tcp_stream, send_now
+from rocketmq_sdk.transport.tcp import (
+    KEEP_ALIVE,
+    open_tcp_listeners,
+    open_tcp_stream,
+    receive_soon,
+    send_now,
+)
 from rocketmq_sdk.transport.tls import PushbackStream, TlsMode, accept_tls, start_client_tls
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 pytestmark = pytest.mark.real_time
 
@@ -28,6 +40,15 @@ def tls_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     authority.issue_cert("localhost").configure_cert(server)
     authority.configure_trust(client)
     return server, client
+
+
+@asynccontextmanager
+async def open_pair() -> AsyncIterator[tuple[trio.SocketStream, trio.SocketStream]]:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        one = await trio.open_tcp_stream(*listener.socket.getsockname()[:2])
+        async with one, await listener.accept() as two:
+            yield one, two
 
 
 async def test_all_families_share_one_port():
@@ -144,3 +165,39 @@ async def test_a_broken_handshake_is_a_connect_error():
     await theirs.send_all(b"\x16 this is no hello at all, whatever it begins with")
     with trio.fail_after(60), pytest.raises(ConnectError, match="no TLS"):
         await accept_tls(ours, server_context, address="peer:1")
+
+
+async def test_bytes_that_come_later_are_waited_for():
+    """So are the end of the stream, an error, and the stream's own end."""
+    async with open_pair() as (one, two):
+        got: list[bytes | bytearray] = []
+        async with trio.open_nursery() as nursery:
+
+            async def receive() -> None:
+                got.append(await receive_soon(one, 3))
+
+            nursery.start_soon(receive)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert not got
+            await two.send_all(b"abcde")
+        assert got == [b"abc"]
+        assert await receive_soon(one, 3) == b"de"
+        await two.send_eof()
+        assert await receive_soon(one, 3) == b""
+    async with open_pair() as (one, two):
+        two.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await two.aclose()
+        with pytest.raises(ConnectionResetError):
+            await receive_soon(one, 3)
+    async with open_pair() as (one, _two), trio.open_nursery() as nursery:
+        nursery.start_soon(one.aclose)
+        with pytest.raises(trio.ClosedResourceError):
+            await receive_soon(one, 3)
+
+
+async def test_a_cancelled_wait_for_bytes_takes_none():
+    async with open_pair() as (one, two):
+        with trio.move_on_after(0.01):
+            await receive_soon(one, 3)
+        await two.send_all(b"abc")
+        assert await receive_soon(one, 3) == b"abc"

@@ -5,8 +5,10 @@ message wakes exactly the pulls that it matches (`NotifyMessageArrivingListener`
 deadline wakes the others. No service scans held pulls. A woken pull is run once more
 and answered in any case; it is never held again.
 
-Woken pulls are run by a task of their own, after the code that appended: the append is
-not delayed by its readers, and messages that arrive together are answered together.
+Woken pulls are run after the code that appended: the append is not delayed by its
+readers, and messages that arrive together are answered together. A few are run as soon
+as the answers to the chunk have left that brought the messages; more, and those that
+something else has woken, by a task of their own.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.remoting.dispatch import error_response
+from rocketmq_sdk.remoting.housekeeper import housekeeper
 from rocketmq_sdk.sleeper import Sleeper
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.protocol.header import Header
     from rocketmq_sdk.remoting.channel import Channel
+    from rocketmq_sdk.remoting.housekeeper import Housekeeper
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +51,8 @@ _UNREAD: Final = "[OVERLOAD]earlier answers are not read yet, start flow control
 _SLACK: Final = 64
 _SLICE: Final = 64
 """Woken pulls that are run again without interruption."""
+_FEW: Final = 4
+"""Woken pulls that are run again by the reader whose chunk has woken them."""
 _SLICE_OF_DEADLINES: Final = 1024
 
 
@@ -120,17 +126,20 @@ class PullHolder:
 
     __slots__ = (
         "_channels",
+        "_chunks",
         "_clock",
         "_deadlines",
         "_held",
         "_limit",
         "_matched",
         "_nearest",
+        "_nursery",
         "_order",
         "_queues",
         "_rerun",
         "_runner",
         "_sleeper",
+        "_soon",
         "_woken",
         "closing",
     )
@@ -151,6 +160,9 @@ class PullHolder:
         self._matched: deque[tuple[dict[HeldPull, None], int]] = deque()
         """Pulls that a message matches, up to its offset, too many to wake at once."""
         self._runner: trio.lowlevel.Task | None = None
+        self._nursery: trio.Nursery | None = None
+        self._chunks: Housekeeper | None = None
+        self._soon = False  # whether they are run at the end of the chunk
         self._nearest = float("inf")
         self._sleeper = Sleeper()
         self.closing = False
@@ -256,7 +268,11 @@ class PullHolder:
     def _wake(self, pull: HeldPull) -> None:
         self._drop(pull)
         self._woken.append(pull)
-        self._wake_runner()
+        if not self._soon:
+            chunks = self._chunks
+            self._soon = chunks is not None and chunks.after_chunk(self._run_few)
+            if not self._soon:
+                self._wake_runner()
 
     def _wake_some(self) -> None:
         """Wake some of the very many pulls that wait for a message which has come."""
@@ -266,6 +282,21 @@ class PullHolder:
             self._matched.popleft()
         for pull in some:
             self._wake(pull)
+
+    def _run_few(self) -> None:
+        """Run woken pulls now if there are few; the runner does not know of them."""
+        self._soon = False
+        if len(self._woken) <= _FEW and not self._matched and self._nursery is not None:
+            self._run_some(self._nursery)
+        if self._woken:
+            self._wake_runner()
+
+    def _run_some(self, nursery: trio.Nursery) -> None:
+        for _ in range(min(_SLICE, len(self._woken))):
+            pull = self._woken.popleft()
+            continuation = self._finish(pull)
+            if continuation is not None:
+                nursery.start_soon(self._answer, pull, continuation)
 
     def _wake_runner(self) -> None:
         task = self._runner
@@ -329,6 +360,7 @@ class PullHolder:
     async def run(self) -> None:
         """Serve woken pulls and deadlines until cancelled."""
         async with trio.open_nursery() as nursery:
+            self._nursery, self._chunks = nursery, housekeeper()
             nursery.start_soon(self._watch_deadlines)
             while True:
                 if self._matched and len(self._woken) < _SLICE:
@@ -336,11 +368,7 @@ class PullHolder:
                 if not self._woken and not self._matched:
                     self._runner = trio.lowlevel.current_task()
                     await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
-                for _ in range(min(_SLICE, len(self._woken))):
-                    pull = self._woken.popleft()
-                    continuation = self._finish(pull)
-                    if continuation is not None:
-                        nursery.start_soon(self._answer, pull, continuation)
+                self._run_some(nursery)
                 if self._woken or self._matched:
                     await trio.lowlevel.checkpoint()
 

@@ -120,8 +120,6 @@ class PullRuns:
         None when they cannot leave: nothing was sent then.
         """
         header, stride = self._header, self._header.max_msg_nums
-        if self._together is None:
-            self._together = Together(self._client, pull_request(header), _FIELDS)
         flags = header.sys_flag & ~(PullSysFlag.SUSPEND | PullSysFlag.COMMIT_OFFSET)
         plain = str(flags)
         stop = first_offset + number * stride
@@ -129,5 +127,24 @@ class PullRuns:
         if commit_offset is not None:
             flags |= PullSysFlag.COMMIT_OFFSET
             values[0] = (values[0][0], str(flags), str(commit_offset))
-        calls = self._together.begin(address, values, self._timeout)
+        calls = self._begin(address, values)
         return PullRun(address, calls, first_offset, stride) if calls else None
+
+    def _begin(self, address: str, values: Sequence[tuple[str, ...]]) -> Sequence[PendingCall]:
+        if self._together is None:
+            self._together = Together(self._client, pull_request(self._header), _FIELDS)
+        return self._together.begin(address, values, self._timeout)
+
+    async def alone(self, address: str) -> Command | None:
+        """The answer to one pull as the header says, written as those of a run are.
+
+        None where it has to be asked for otherwise: it cannot leave like that, or the
+        broker wants another connection. Raises as `Channel.call` does.
+        """
+        header = self._header
+        values = str(header.queue_offset), str(int(header.sys_flag)), str(header.commit_offset)
+        calls = self._begin(address, (values,))
+        if not calls:
+            return None
+        answer = await calls[0].wait()
+        return None if answer.code == ResponseCode.GO_AWAY else answer

@@ -353,7 +353,12 @@ class QueuePuller:
         header.queue_offset = self.process_queue.next_offset
         header.commit_offset = 0 if offset is None else offset
         header.sys_flag = self._flags if offset is None else self._flags | PullSysFlag.COMMIT_OFFSET
+        answer = await self._runs.alone(found.address)
         try:
+            if answer is not None:
+                return pull_result(
+                    answer, queue.broker_name, found.address, header, tags=self._tags
+                )
             return await pull_message(
                 context.client,
                 found.address,

@@ -11,10 +11,10 @@ from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import CLIENT_VERSION, RequestCode
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY
 from rocketmq_sdk.releases import version_text
-from rocketmq_sdk.remoting.stream import open_stream_channel
 from rocketmq_sdk.transport.memory import MemoryNetwork
 from support.broker import Peer, open_broker, pull_request, send_request
 from support.metrics import page, samples
+from support.stream_channels import open_stream_channel
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
