@@ -22,6 +22,10 @@ SUSPENSION: Final = 1.0
 """The least seconds that count as a suspension of the machine."""
 LOOK: float = 0.1
 """Seconds between two looks whether it was suspended."""
+STOOD_STILL: Final = 0.05
+"""Seconds too late that tell of a loop that was blocked."""
+LAST_CHANCE: Final = 0.1
+"""Seconds in which such a loop reads what has come meanwhile."""
 
 
 class AlarmClock(trio.abc.Clock):

@@ -60,7 +60,7 @@ ROOMS = {
         ["together", "trace"],
     ],
     "producer": [
-        ["queue_selector", "request_reply"],
+        ["queue_selector", "request_reply", "transaction_arguments"],
         ["fault_strategy"],
         ["config", "detector"],
         ["outgoing", "targets"],

@@ -107,7 +107,10 @@ def _check_credentials(_instance: object, _field: object, value: Credentials | N
 
 
 def _interceptors(value: Iterable[Interceptor]) -> tuple[Interceptor, ...]:
-    return tuple(value)
+    try:
+        return tuple(value)
+    except TypeError:
+        raise WrongTypeError(f"interceptors is {value!r:.200}; give a list of them") from None
 
 
 def _check_interceptors(_instance: object, _field: object, value: tuple[Interceptor, ...]) -> None:

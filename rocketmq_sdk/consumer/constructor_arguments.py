@@ -10,7 +10,7 @@ from rocketmq_sdk.client.runtime import Client, check_client
 from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model.enums import ExpressionType
 from rocketmq_sdk.names import check_group, topic_problem
-from rocketmq_sdk.protocol.subscription import check_subscription
+from rocketmq_sdk.protocol.subscription import check_subscription, split_tags
 from rocketmq_sdk.validators import refuse_unknown
 
 Subscription = str | tuple[str, ExpressionType | str] | None
@@ -70,6 +70,7 @@ def checked_expression(topic: str, wanted: Subscription) -> Expression:
 def _parts(topic: str, wanted: object) -> Expression:
     """An expression and the name of its type, both strings."""
     if wanted is None or isinstance(wanted, str):
+        _refuse_odd_tags(topic, wanted)
         return wanted, ExpressionType.TAG.value
     if not isinstance(wanted, tuple) or len(wanted) != 2:
         raise WrongTypeError(f"the subscription of topic {topic!r} is {wanted!r:.200}; {_FORMS}")
@@ -91,6 +92,28 @@ def _parts(topic: str, wanted: object) -> Expression:
             f"the expression for topic {topic!r} is {expression!r:.200}, no text; {_FORMS}"
         )
     return expression, kind
+
+
+def _refuse_odd_tags(topic: str, expression: str | None) -> None:
+    """Refuse tags that no message of ours has, as lists with commas or single bars.
+
+    `FilterAPI.build` takes those for one tag, blanks for none, and a star that is not
+    alone for a tag as well. Apache's producers may send such a tag; it is subscribed to
+    by naming the type.
+    """
+    if not expression or expression == "*":
+        return
+    tags = split_tags(expression)
+    if tags is None:
+        return  # refused with all kinds of expressions
+    odd = [tag for tag in tags if "," in tag or "|" in tag or tag == "*"]
+    if odd or not tags:
+        what = f"the one tag {odd[0]!r}" if odd else "no tag"
+        raise ConfigurationError(
+            f"the subscription of topic {topic!r} is {expression!r}, which names {what}; write "
+            "several tags as 'a || b' and all messages as '*'. If messages have this very tag, "
+            f"write ({expression!r}, ExpressionType.TAG)"
+        )
 
 
 def checked_subscriptions(subscriptions: Mapping[str, Subscription]) -> dict[str, Expression]:

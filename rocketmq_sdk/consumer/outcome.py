@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 BROKER_CHOOSES = 0
 DEAD_LETTER = -1
+_MAX_LEVEL = 2**31 - 1
 
 
 class ConsumeOrderlyStatus(Enum):
@@ -67,7 +68,7 @@ class ConsumeLater(ListenerAnswer):
         suspend: float | timedelta | None = None,
         messages: Sequence[ReceivedMessage] | None = None,
     ) -> None:
-        if not isinstance(delay_level, int) or delay_level < 0:
+        if not isinstance(delay_level, int) or not 0 <= delay_level <= _MAX_LEVEL:
             raise ConfigurationError(
                 f"delay_level is {delay_level!r}; levels begin with 1, 0 lets the broker choose, "
                 "RejectMessage gives a message up"

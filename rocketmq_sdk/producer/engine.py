@@ -23,6 +23,7 @@ from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy, fault_profile
 from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.hooks import SendHooks
 from rocketmq_sdk.producer.message_type import TypeCheck
+from rocketmq_sdk.producer.outcome import final_error
 from rocketmq_sdk.producer.outgoing import check_size, compressed, tail_of
 from rocketmq_sdk.producer.queue_selector import UNSET
 from rocketmq_sdk.producer.request_reply import RequestTable
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketmq_sdk.producer")
 DRAIN_TIMEOUT: Final = 10.0
 LEAVE_TIMEOUT: Final = 1.0
+_UNENDING: Final = float("inf")
 
 
 def _closed() -> ClosedError:
@@ -291,6 +293,49 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         if self._hooked:
             self._hooks.before(handle)
         loop.start(handle)
+
+    async def _oneway(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        key: object,
+    ) -> None:
+        loop = self._running_loop()
+        topic = self._topics[message.topic]
+        check_size(len(message.body), self.config.max_message_size)
+        body, sys_flag = (
+            (message.body, 0)
+            if len(message.body) < self.config.compress_over
+            else compressed(message.body, self.config)
+        )
+        tail = tail_of(message, self._id_digits, self._more)
+        handle = SendHandle(
+            topic,
+            message.send_code,
+            message,
+            tail,
+            body,
+            sys_flag,
+            0.0,
+            _UNENDING,
+            1,
+            self._under_way,
+        )
+        self._aim(handle, queue, selector, key)
+        if self._hooked:
+            self._hooks.before(handle)
+        try:
+            await loop.oneway(handle)
+        except RocketMQError as error:  # perhaps that of a question for a route
+            handle.error = final_error(error, unknown=False)
+            raise handle.error from error
+        except Exception as error:
+            handle.error = error
+            raise
+        finally:
+            if self._hooked:
+                self._hooks.after((handle,))
 
     def _note_sent(self, handle: SendHandle) -> None:
         assert self._trace is not None

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.client.api.topics import topic_config
-from rocketmq_sdk.errors import ConfigurationError, TopicNotFoundError
+from rocketmq_sdk.client.side_by_side import first_answer
+from rocketmq_sdk.errors import ConfigurationError, RocketMQError, TopicNotFoundError
 
 if TYPE_CHECKING:
     from rocketmq_sdk.client.runtime import Client
@@ -47,15 +48,30 @@ class TypeCheck:
     async def learn(self, topic: TopicTargets) -> None:
         """Ask for the type of a topic whose route is known.
 
-        Raises `BrokerError` when the broker does not tell.
+        A broker that does not answer soon is not waited for alone. Raises the error of
+        the first one when none tells.
         """
-        if topic.topic not in self._types and topic.current():
+        if topic.topic in self._types or not topic.current():
+            return
+        failure: RocketMQError | None = None
+
+        async def ask(address: str) -> tuple[str | None] | None:
+            nonlocal failure
             try:
-                config = await topic_config(self._client, topic.targets[0].address, topic.topic)
+                config = await topic_config(self._client, address, topic.topic)
             except TopicNotFoundError:  # the first send creates it, without a type
-                self._types[topic.topic] = None
-            else:
-                self._types[topic.topic] = config.attributes.get(ATTRIBUTE)
+                return (None,)
+            except RocketMQError as error:
+                failure = failure or error
+                return None
+            return (config.attributes.get(ATTRIBUTE),)
+
+        addresses = dict.fromkeys(target.address for target in topic.targets)
+        answer = await first_answer(addresses, ask)
+        if answer is not None:
+            [self._types[topic.topic]] = answer
+        elif failure is not None:
+            raise failure
 
     def check(self, topic: TopicTargets, message: Message, kind: str | None = None) -> None:
         """Reject a message whose type differs from the topic's.

@@ -11,7 +11,6 @@ from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.errors import (
     ConfigurationError,
     RequestTimeoutError,
-    RocketMQError,
     SendTimeout,
     TooManyRequestsError,
 )
@@ -21,7 +20,6 @@ from rocketmq_sdk.producer.accumulator import AccumulatedHandle
 from rocketmq_sdk.producer.engine import SendEngine, connect_to_all
 from rocketmq_sdk.producer.handle import Aim, SendHandle
 from rocketmq_sdk.producer.health import ProducerHealth, health_of
-from rocketmq_sdk.producer.outcome import final_error
 from rocketmq_sdk.producer.outgoing import (
     Batch,
     check_messages,
@@ -30,12 +28,11 @@ from rocketmq_sdk.producer.outgoing import (
     compressed,
     make_batch,
     no_message,
-    tail_of,
     wrap_batch,
 )
 from rocketmq_sdk.producer.queue_selector import UNSET
 from rocketmq_sdk.producer.request_reply import request_properties
-from rocketmq_sdk.validators import to_seconds
+from rocketmq_sdk.validators import refuse_unknown, to_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,8 +50,8 @@ __all__ = ["Producer", "SendHandle"]
 SEND_V2: Final = 310
 SEND_BATCH: Final = 320
 COMPRESS_IN_THREAD: Final = 256 * 1024
-_UNENDING: Final = float("inf")
 _NO_AIM: Final = Aim(queue=None, selector=None, key=UNSET)
+_AIMS: Final = frozenset(_NO_AIM)
 
 
 class Producer(SendEngine):
@@ -101,14 +98,17 @@ class Producer(SendEngine):
         except AttributeError:
             raise no_message(message) from None
         if self._types is not None:
-            await self._hold_to_type((message,))
+            seconds = await self._hold_to_type((message,), seconds)
         if self._under_way.is_full(size):
             deadline = trio.current_time() + seconds
             with await self._under_way.wait_for_room(size, seconds, self._running_loop) as room:
                 handle = await self._enter(message, queue, selector, key, timeout, room.seconds)
             if isinstance(handle, AccumulatedHandle):  # its batch has a time of its own
                 return await handle.wait_until(deadline)
-        elif self._accumulator is None and size < COMPRESS_IN_THREAD:
+        elif size >= COMPRESS_IN_THREAD:
+            with self._under_way.take_room(size):
+                handle = await self._enter(message, queue, selector, key, timeout, seconds)
+        elif self._accumulator is None:
             handle = self._start(message, queue, selector, key, seconds)
         else:
             handle = await self._enter(message, queue, selector, key, timeout, seconds)
@@ -245,7 +245,7 @@ class Producer(SendEngine):
             raise no_message(message)
         self._running_loop()
         with trio.move_on_after(seconds):
-            await self._hold_to_type((message,))
+            await self._hold_to_type((message,), seconds)
             await self._oneway(message, queue, selector, key)
             return
         raise SendTimeout(
@@ -272,9 +272,11 @@ class Producer(SendEngine):
         or over `max_message_size` when encoded.
         """
         check_messages(messages)
-        await self._hold_to_type(messages)
         aim = Aim(queue=queue, selector=selector, key=key)
-        return await self._send_batch(*self._join(messages, aim, timeout), **aim)
+        seconds = self._timeout if timeout is None else to_seconds(timeout)
+        if self._types is not None:
+            seconds = await self._hold_to_type(messages, seconds)
+        return await self._send_batch(*self._join(messages, aim, seconds), **aim)
 
     def submit_batch(
         self,
@@ -416,6 +418,7 @@ class Producer(SendEngine):
         `RequestTimeoutError` when the request was sent and no reply came; a reply that
         comes later is dropped.
         """
+        refuse_unknown(aim, _AIMS, "request()")
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         self._running_loop()
         deadline = trio.current_time() + seconds
@@ -426,8 +429,8 @@ class Producer(SendEngine):
             with trio.move_on_at(deadline):
                 await self._running_loop().find_route(message.topic)
                 await self.client.heartbeat_now()
-            self._requested.add(message.topic)
-        await self._hold_to_type((message,))
+                self._requested.add(message.topic)
+        await self._hold_to_type((message,), max(0.0, deadline - trio.current_time()))
         correlation = self._requests.open()
         try:
             more = request_properties(correlation, self.client.client_id, seconds)
@@ -540,53 +543,22 @@ class Producer(SendEngine):
             await self.publish_queues(topic)
             await self._types.learn(self._topics[topic])
 
-    async def _hold_to_type(self, messages: Iterable[Message], kind: str | None = None) -> None:
-        """With `check_message_type`, reject messages of another type than the topic."""
-        if (types := self._types) is None:
-            return
-        for message in messages:
-            await self.learn_topic_type(message.topic)
-            types.check(self._topics[message.topic], message, kind)
+    async def _hold_to_type(
+        self, messages: Iterable[Message], seconds: float, kind: str | None = None
+    ) -> float:
+        """With `check_message_type`, reject messages of another type than the topic.
 
-    async def _oneway(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        selector: QueueSelector | None,
-        key: object,
-    ) -> None:
-        loop = self._running_loop()
-        topic = self._topics[message.topic]
-        check_size(len(message.body), self.config.max_message_size)
-        body, sys_flag = (
-            (message.body, 0)
-            if len(message.body) < self.config.compress_over
-            else compressed(message.body, self.config)
+        Returns what is left of the seconds. Raises `SendTimeout` when nobody has told
+        the type in that time.
+        """
+        if (types := self._types) is None:
+            return seconds
+        deadline = trio.current_time() + seconds
+        with trio.move_on_at(deadline):
+            for message in messages:
+                await self.learn_topic_type(message.topic)
+                types.check(self._topics[message.topic], message, kind)
+            return max(0.0, deadline - trio.current_time())
+        raise SendTimeout(
+            f"no broker has told the type of the topic within {seconds:g} s", outcome_unknown=False
         )
-        tail = tail_of(message, self._id_digits, self._more)
-        handle = SendHandle(
-            topic,
-            SEND_V2,
-            message,
-            tail,
-            body,
-            sys_flag,
-            0.0,
-            _UNENDING,
-            1,
-            self._under_way,
-        )
-        self._aim(handle, queue, selector, key)
-        if self._hooked:
-            self._hooks.before(handle)
-        try:
-            await loop.oneway(handle)
-        except RocketMQError as error:  # perhaps that of a question for a route
-            handle.error = final_error(error, unknown=False)
-            raise handle.error from error
-        except Exception as error:
-            handle.error = error
-            raise
-        finally:
-            if self._hooked:
-                self._hooks.after((handle,))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from rocketmq_sdk.clock import LAST_CHANCE, STOOD_STILL
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.distinct import correlation_id
 from rocketmq_sdk.errors import ConfigurationError, ProtocolError, RequestTimeoutError
@@ -131,6 +132,10 @@ class RequestTable:
         waiting = self._waiting[correlation]
         with trio.move_on_at(deadline):
             await waiting.arrived.wait()
+        if waiting.reply is None and trio.current_time() - deadline > STOOD_STILL:
+            # The loop was blocked. The reply may be here, and not be read yet.
+            with trio.move_on_after(LAST_CHANCE):
+                await waiting.arrived.wait()
         if waiting.reply is None:
             raise RequestTimeoutError(f"{what} was sent, and no reply came in time")
         return waiting.reply

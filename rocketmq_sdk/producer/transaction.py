@@ -10,8 +10,6 @@ tasks of the producer, made once.
 
 from __future__ import annotations
 
-import functools
-import inspect
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -43,6 +41,14 @@ from rocketmq_sdk.producer.message_type import TRANSACTION
 from rocketmq_sdk.producer.outgoing import check_size, compressed, tail_of
 from rocketmq_sdk.producer.producer import SEND_V2, Producer
 from rocketmq_sdk.producer.trace import note_transaction
+from rocketmq_sdk.producer.transaction_arguments import (
+    RollbackOn,
+    as_state,
+    check_async,
+    check_rollback_on,
+    is_all,
+    refuse_delay,
+)
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.headers.transactions import (
@@ -73,7 +79,6 @@ One that hangs would end the checks of its group.
 """
 ROLLBACK_TIMEOUT: Final = 2.0
 """Seconds that the word of a rollback may take when a block is left by an exception."""
-RollbackOn = type[Exception] | tuple[type[Exception], ...]
 _OUTCOMES: Final = {TransactionState.COMMIT: 8, TransactionState.ROLLBACK: 12}
 _NOT_SAFE: Final = {
     SendStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -90,13 +95,24 @@ class Transaction:
     it; when it stays false although the block ended well, the check decides.
     """
 
-    __slots__ = ("confirmed", "half", "message", "state")
+    __slots__ = ("_state", "confirmed", "half", "message")
 
     def __init__(self, message: Message, half: SendResult) -> None:
         self.message = message
         self.half = half
-        self.state = TransactionState.COMMIT
+        self._state = TransactionState.COMMIT
         self.confirmed = False
+
+    @property
+    def state(self) -> TransactionState:
+        """What will be told; what is no state is refused with `WrongTypeError`."""
+        return self._state
+
+    @state.setter
+    def state(self, state: TransactionState) -> None:
+        if not isinstance(state, TransactionState):
+            raise WrongTypeError(f"state is {state!r:.200}; give a TransactionState")
+        self._state = state
 
     @property
     def message_id(self) -> str:
@@ -140,67 +156,10 @@ class TransactionResult:
     confirmed: bool
 
 
-def _refuse_delay(message: Message) -> None:
-    """As `DefaultMQProducerImpl.sendMessageInTransaction` of Apache 5.5.0 does."""
-    if message.is_delayed:
-        raise ConfigurationError(
-            "a transactional message cannot have a delay (delay, deliver_at, delay_level); send it "
-            "without one, or send a delayed message when the local work is done"
-        )
-
-
-def _check_checker(checker: object) -> None:
-    """Refuse what surely is no async function.
-
-    Only a call shows it of a lambda, and of an object whose `__call__` is a plain
-    function.
-    """
-    if not callable(checker):
-        raise WrongTypeError(
-            f"checker is {checker!r:.200}; give an async function that takes the half message"
-        )
-    inner: Callable[..., object] = checker
-    while isinstance(inner, functools.partial):
-        inner = inner.func
-    plain = inspect.isfunction(inner) or inspect.ismethod(inner) or inspect.isclass(inner)
-    if plain and not (
-        inspect.iscoroutinefunction(inspect.unwrap(inner))
-        or getattr(inner, "__name__", "") == "<lambda>"
-    ):
-        raise ConfigurationError(
-            f"checker is {checker!r}, which is no async function; make it `async def` (with "
-            "trio.to_thread.run_sync for work that blocks), and return a TransactionState"
-        )
-
-
 def checked_checker(checker: Checker) -> Checker:
     """A checker that surely is no plain function. Raises `ConfigurationError`."""
-    _check_checker(checker)
+    check_async("checker", checker, "the half message")
     return checker
-
-
-def _as_state(answer: object) -> TransactionState:
-    if isinstance(answer, TransactionState):
-        return answer
-    raise TypeError(
-        f"the checker returned {answer!r}; return TransactionState.COMMIT, "
-        "TransactionState.ROLLBACK, or TransactionState.UNKNOWN to be asked again later"
-    )
-
-
-def _check_rollback_on(kinds: object) -> None:
-    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
-        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-            raise WrongTypeError(
-                f"rollback_on is {kinds!r:.200}; give a class of exceptions, or several"
-            )
-
-
-def _is_all(error: BaseException, kinds: RollbackOn) -> bool:
-    """Whether an exception, or each one of a group, is of one of the classes."""
-    if isinstance(error, kinds):
-        return True
-    return isinstance(error, BaseExceptionGroup) and error.split(kinds)[1] is None
 
 
 @attrs.frozen
@@ -246,7 +205,7 @@ class TransactionProducer(Producer):
         client: Client | None = None,
         **options: Unpack[ProducerOptions],
     ) -> None:
-        _check_checker(checker)
+        check_async("checker", checker, "the half message")
         check_count("check_workers", check_workers, 1)
         check_count("max_checks_waiting", max_checks_waiting, 1)
         self._check_timeout = to_seconds(check_timeout)
@@ -258,7 +217,8 @@ class TransactionProducer(Producer):
         self._checker = checker
         self._check_workers = check_workers
         self._max_checks = max_checks_waiting
-        self._open: set[str] = set()  # the message ids of blocks that run
+        # The ids of messages whose local work may still begin, or runs.
+        self._open: set[str] = set()
         self._checks: deque[_Check] = deque()
         self._checks_room = trio.lowlevel.ParkingLot()
         self._check_topics = (topics,) if isinstance(topics, str) else tuple(topics)
@@ -300,22 +260,27 @@ class TransactionProducer(Producer):
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         immunity = None if check_immunity is None else to_seconds(check_immunity)
-        _refuse_delay(message)
-        _check_rollback_on(rollback_on)
-        half = await self._send_half(message, immunity, seconds)
-        transaction = Transaction(message, half)
-        self._open.add(half.message_id)
+        refuse_delay(message)
+        check_rollback_on(rollback_on)
+        handle = await self._begin_half(message, immunity, seconds)
+        # The broker may ask before its answer to the half message is here.
+        self._open.add(handle.message_id)
         try:
-            yield transaction
-        except BaseException as error:
-            if transaction.state is not TransactionState.ROLLBACK:
-                told = _is_all(error, rollback_on)
-                transaction.state = TransactionState.ROLLBACK if told else TransactionState.UNKNOWN
-            async with bounded_cleanup(ROLLBACK_TIMEOUT):
-                await self._end_quietly(transaction, seconds)
-            raise
+            transaction = Transaction(message, await self._stored_half(handle, seconds))
+            try:
+                yield transaction
+            except BaseException as error:
+                if transaction.state is not TransactionState.ROLLBACK:
+                    transaction.state = (
+                        TransactionState.ROLLBACK
+                        if is_all(error, rollback_on)
+                        else TransactionState.UNKNOWN
+                    )
+                async with bounded_cleanup(ROLLBACK_TIMEOUT):
+                    await self._end_quietly(transaction, seconds)
+                raise
         finally:
-            self._open.discard(half.message_id)
+            self._open.discard(handle.message_id)
         if transaction.state is TransactionState.COMMIT:
             await self._tell(transaction, seconds)
         else:
@@ -338,32 +303,38 @@ class TransactionProducer(Producer):
 
         The rules and errors are those of `transaction`.
         """
-        if not callable(local_work):
-            raise WrongTypeError(
-                f"local_work is {local_work!r:.200}; give an async function of the transaction"
-            )
+        check_async("local_work", local_work, "the transaction")
         async with self.transaction(
             message, check_immunity=check_immunity, rollback_on=rollback_on, timeout=timeout
         ) as transaction:
-            state = await local_work(transaction)
+            answer: object = local_work(transaction)
+            if not isinstance(answer, Awaitable):
+                raise WrongTypeError(
+                    f"local_work is no async function: it returned {answer!r:.200} instead of "
+                    "something to await"
+                )
+            state = await answer
             if state is not None:
-                transaction.state = TransactionState(state)
+                transaction.state = as_state("local_work returned", state)
         return TransactionResult(transaction.half, transaction.state, transaction.confirmed)
 
-    async def _send_half(
+    async def _begin_half(
         self, message: Message, immunity: float | None, seconds: float
-    ) -> SendResult:
+    ) -> SendHandle:
         self._running_loop()
         size = len(message.body)
         check_size(size, self.config.max_message_size)
-        await self._hold_to_type((message,), TRANSACTION)
+        seconds = await self._hold_to_type((message,), seconds, TRANSACTION)
         if self._under_way.is_full(size):
             with await self._under_way.wait_for_room(size, seconds, self._running_loop) as room:
-                handle = self._start_half(message, immunity, room.seconds)
-        else:
-            handle = self._start_half(message, immunity, seconds)
+                return self._start_half(message, immunity, room.seconds)
+        return self._start_half(message, immunity, seconds)
+
+    async def _stored_half(self, handle: SendHandle, seconds: float) -> SendResult:
+        """The result of a half message; raises when it is not stored, or not safely."""
         half = await handle.wait_or_abandon()
         if half.status is not SendStatus.SEND_OK:
+            message = handle.message
             transaction = Transaction(message, half)
             transaction.rollback()
             await self._end_quietly(transaction, seconds)
@@ -589,7 +560,7 @@ class TransactionProducer(Producer):
                         f"the checker is not an async function: it returned {answer!r} instead of "
                         "something to await"
                     )
-                return _as_state(await answer)
+                return as_state("the checker returned", await answer)
         except Exception:  # the checker is the caller's code; the broker asks again
             logger.exception(
                 "the checker of group %r failed over %s; the broker will ask again",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.clock import LAST_CHANCE, STOOD_STILL
 from rocketmq_sdk.errors import RocketMQError
 
 if TYPE_CHECKING:
@@ -19,11 +20,6 @@ if TYPE_CHECKING:
 
 REST: Final = 0.01
 """Seconds between two looks for expired messages; they end at most so much late."""
-
-
-STOOD_STILL: Final = 0.05
-"""Seconds too late that tell of a loop that was blocked."""
-LAST_CHANCE: Final = 0.1
 
 
 class _Waiting:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.protocol.signing import sign_in_place
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ class Credentials:
         ]
         if missing:
             raise ConfigurationError(f"the credentials have no {' and no '.join(missing)}")
+        for name, value in attrs.asdict(self).items():
+            if not isinstance(value, str | None):
+                raise WrongTypeError(f"{name} is of type {type(value).__name__}; give a text")
 
     @classmethod
     def from_file(cls, path: str) -> Credentials:

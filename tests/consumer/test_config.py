@@ -5,7 +5,7 @@ setting.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import pytest
@@ -25,6 +25,10 @@ from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.enums import ConsumeFrom, ExpressionType
+from support.broker import open_broker, send_request
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 
 async def listen(_message: object) -> None: ...
@@ -116,6 +120,12 @@ def test_subscriptions_are_checked(subscriptions: dict[str, str]) -> None:
         ((5, "TAG"), "is 5, no text"),
         (5, "is 5; give tags as a text"),
         (["a", "b"], "give tags as a text"),
+        ("a,b", "the one tag 'a,b'; write several tags as 'a || b'"),
+        ("a || b | c", r"the one tag 'b \| c'; write several tags"),
+        ("a|||b", r"the one tag '\|b'"),
+        ("a || *", r"the one tag '\*'; .* all messages as '\*'"),
+        (" * ", r"the one tag '\*'"),
+        ("  ", "names no tag"),
     ],
 )
 def test_what_is_no_subscription_is_named_with_its_remedy(wanted: object, text: str) -> None:
@@ -125,6 +135,26 @@ def test_what_is_no_subscription_is_named_with_its_remedy(wanted: object, text: 
             # What users may give.
             kind("group", namesrv="127.0.0.1:1", subscriptions={"orders": wanted}, **options)  # type: ignore[dict-item]
         assert "'orders'" in str(raised.value)
+
+
+async def test_tags_that_only_other_producers_can_send_are_subscribed_to_by_their_type(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_broker() as (broker, peer):
+        for tag in ("a,b", "a | b", "*", "a"):
+            request = send_request("t", tag.encode(), tag=tag)
+            assert (await peer.channel.call(request, 10)).code == 0
+        async with SimpleConsumer(
+            "g",
+            namesrv=broker,
+            subscriptions={"t": ("a,b || a | b || *", ExpressionType.TAG)},
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+        ) as consumer:
+            found = [message.body for message in await consumer.receive(32, 10, 5)]
+            assert found == [b"a,b", b"a | b", b"*"]
+            with pytest.raises(ConfigurationError, match="the one tag"):
+                await consumer.subscribe("t", "a,b")
+            await consumer.subscribe("t", ("a,b", ExpressionType.TAG))
 
 
 def test_group_and_listener_are_checked() -> None:

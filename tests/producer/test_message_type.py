@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.errors import ConfigurationError, RequestTimeoutError, SendTimeout
 from rocketmq_sdk.model.enums import TransactionState
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.producer.message_type import message_type
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.producer.transaction import TransactionProducer
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
+from rocketmq_sdk.testing.interception import intercept, unanswered
+from support.two_brokers import open_two_brokers
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -85,6 +89,41 @@ async def test_submit_needs_to_know_the_type(autojump_clock: MockClock) -> None:
                 producer.submit(Message("t-FIFO", b"x", sharding_key="k"))
             await producer.learn_topic_type("t-FIFO")
             await producer.submit(Message("t-FIFO", b"x", sharding_key="k"))
+
+
+@pytest.mark.parametrize("hung", [1, 2])
+async def test_brokers_that_do_not_tell_a_type_cost_no_more_than_the_time_of_a_send(
+    autojump_clock: MockClock, hung: int
+) -> None:
+    """With another broker that tells it, a moment; and nothing was sent."""
+    async with (
+        open_two_brokers("t", 1) as cluster,
+        Producer("PG", namesrv=cluster.way()[0], check_message_type=True) as producer,
+    ):
+        first = (await producer.publish_queues("t"))[0].broker_name
+        for life in cluster.brokers:
+            if hung == 2 or life.name == first:
+                assert life.broker is not None
+                intercept(life.broker, RequestCode.GET_TOPIC_CONFIG, by=unanswered)
+        message = Message("t", b"x")
+        for send in (
+            producer.send,
+            producer.request,
+            lambda one, timeout: producer.send_batch([one], timeout=timeout),
+            producer.send_oneway,
+        ):
+            began = trio.current_time()
+            if hung == 1:
+                with suppress(RequestTimeoutError):  # nobody replies
+                    await send(message, timeout=2)
+            else:
+                with pytest.raises(SendTimeout) as caught:
+                    await send(message, timeout=2)
+                assert not caught.value.outcome_unknown
+            assert trio.current_time() - began <= 2.2
+        await trio.sleep(1)  # for the one-way message
+        stored = sum(len(life.stored("t", 0)) for life in cluster.brokers)
+        assert stored == (4 if hung == 1 else 0)
 
 
 async def test_nothing_is_checked_unasked(autojump_clock: MockClock) -> None:

@@ -23,6 +23,7 @@ from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.testing.interception import intercept
 from support.transactions import bodies_in
+from support.two_brokers import open_two_brokers
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -217,3 +218,28 @@ async def test_only_requests_can_be_replied_to(autojump_clock: MockClock) -> Non
                     await trio.sleep(1)
             with pytest.raises(ConfigurationError, match="no request"):
                 reply_message(got[0], b"?")
+
+
+async def test_a_reply_in_the_socket_counts_although_the_loop_was_blocked(
+    autojump_clock: MockClock,
+) -> None:
+    """And a request has no settings but those of a send."""
+    async with (
+        open_two_brokers("rpc", 1) as cluster,
+        Producer("PG", namesrv=cluster.way()[0]) as producer,
+        Producer("PG_replier", namesrv=cluster.way()[0]) as replies,
+    ):
+
+        async def listener(message: ReceivedMessage) -> None:
+            await replies.send(reply_message(message, b"here"))
+            autojump_clock.jump(60)  # nobody runs, and the reply waits to be read
+
+        async with PushConsumer(
+            "CG", namesrv=cluster.way()[0], subscriptions={"rpc": "*"}, listener=listener
+        ):
+            await trio.sleep(2)
+            reply = await producer.request(Message("rpc", b"x"), timeout=3)
+            assert reply.body == b"here"
+        unknown: Any = {"quue": None}
+        with pytest.raises(ConfigurationError, match="did you mean queue"):
+            await producer.request(Message("rpc", b"x"), **unknown)

@@ -4,6 +4,7 @@ lost.
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -217,3 +218,28 @@ async def test_messages_that_gather_count_as_under_way(autojump_clock: MockClock
         await producer.flush()
         assert all(handle.done for handle in handles)
         assert producer.in_flight == 0
+
+
+async def test_bodies_that_are_compressed_in_threads_keep_within_the_limits(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def in_thread(work: Any, *arguments: Any) -> Any:
+        await trio.sleep(0.1)
+        return work(*arguments)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", in_thread)
+    size, most = 300_000, 0
+    async with (
+        open_cluster(brokers=1) as cluster,
+        Running(cluster, max_in_flight_bytes=4 * size + 99) as producer,
+    ):
+        await producer.publish_queues("t")
+        cluster.brokers[0].script = [slow(cluster.brokers[0], 0.1)] * 20
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(producer.send, message(random.randbytes(size)))
+            while len(nursery.child_tasks) > 0:
+                await trio.sleep(0.01)
+                most = max(most, producer.in_flight)
+        assert most == 4
+        assert producer.in_flight == producer._under_way.bytes == 0

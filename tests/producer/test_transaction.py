@@ -5,7 +5,7 @@ checks.
 from __future__ import annotations
 
 import functools
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.errors import BrokerError, ConfigurationError
+from rocketmq_sdk.errors import BrokerError, ConfigurationError, SendTimeout, WrongTypeError
 from rocketmq_sdk.model.enums import TransactionState
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.producer.transaction import Transaction, TransactionProducer
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from trio.testing import MockClock
+
+    from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
 
 
 MESSAGE = Message("orders", b"one", tags="A", keys=["42"])
@@ -216,6 +218,65 @@ async def test_nobody_is_asked_about_a_block_that_runs(autojump_clock: MockClock
             await trio.sleep(100)
             assert sorted(bodies_in(broker, "orders")) == [b"1", b"2"]
     assert asked == [b"2"]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+async def test_nobody_is_asked_about_a_block_that_has_not_begun(
+    autojump_clock: MockClock, stored: bool
+) -> None:
+    """The broker asks before its answer to the half message is here, if that comes."""
+    checker = Checker(TransactionState.ROLLBACK)
+
+    def late(channel: Channel, request: Command, serve: Handler) -> Continuation:
+        answer = serve(channel, request)
+
+        async def later() -> Command | None:
+            await trio.sleep(100 if stored else 1e6)
+            assert isinstance(answer, Command)
+            return answer
+
+        return later
+
+    with trio.fail_after(3600):
+        async with opened(checker, retry_times=0) as (broker, producer):
+            await producer.warm_up("orders")
+            began = False
+            with intercept(broker, RequestCode.SEND_MESSAGE_V2, by=late), suppress(SendTimeout):
+                async with producer.transaction(MESSAGE, timeout=300) as transaction:
+                    began = True
+                assert transaction.confirmed
+            assert began is stored
+            assert not producer._open
+            await trio.sleep(100)
+            assert bool(checker.asked) is not stored
+            assert bodies_in(broker, "orders") == [b"one"] * stored
+
+
+@pytest.mark.parametrize("answer", ["yes", True, 8])
+async def test_local_work_that_decides_nothing_is_told(
+    autojump_clock: MockClock, answer: Any
+) -> None:
+    """It was done, so the checker decides."""
+    checker = Checker(TransactionState.COMMIT)
+
+    async def work(transaction: Transaction) -> Any:
+        with pytest.raises(WrongTypeError, match="give a TransactionState"):
+            transaction.state = answer
+        return answer
+
+    def plain(_transaction: Transaction) -> Any:
+        raise AssertionError("it must not run")
+
+    no_await: Any = lambda _transaction: None  # noqa: E731 - only a call shows it
+    async with opened(checker) as (broker, producer):
+        with pytest.raises(WrongTypeError, match=f"local_work returned {answer!r}; return"):
+            await producer.send_in_transaction(MESSAGE, work)
+        with pytest.raises(ConfigurationError, match="no async function"):
+            await producer.send_in_transaction(MESSAGE, plain)
+        with pytest.raises(WrongTypeError, match="it returned None instead of something to await"):
+            await producer.send_in_transaction(MESSAGE, no_await)
+        await trio.sleep(100)
+        assert bodies_in(broker, "orders") == [b"one"] * 2
 
 
 async def test_a_checker_that_does_not_know_is_asked_again(autojump_clock: MockClock) -> None:

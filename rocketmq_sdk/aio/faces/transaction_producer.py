@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.aio.arguments import NamesrvSource
     from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.producer.config import ProducerOptions
-    from rocketmq_sdk.producer.transaction import Checker, LocalWork, RollbackOn, Transaction
+    from rocketmq_sdk.producer.transaction import Checker, LocalWork, Transaction
+    from rocketmq_sdk.producer.transaction_arguments import RollbackOn
 
 
 class TransactionProducer(Producer):

@@ -150,7 +150,7 @@ class Rebalancer:
 
         It was away, and may have given the queues to them meanwhile.
         """
-        for queue, owned in self.owned.items() if self._context.commits else ():
+        for queue, owned in self.owned.items():
             if queue.broker_name == broker_name:
                 owned.puller.doubtful = True
                 owned.forget_committed()
@@ -163,7 +163,7 @@ class Rebalancer:
 
     def members_changed(self) -> None:
         """Run a round at once; until it knows what is still owned, commit nothing."""
-        for owned in self.owned.values() if self._context.commits else ():
+        for owned in self.owned.values():
             owned.puller.changed_in = self._begun
         self.wake()
 
@@ -195,7 +195,7 @@ class Rebalancer:
         doubtful = [
             owned
             for queue, owned in self.owned.items()
-            if queue.topic == topic and owned.puller.doubtful
+            if queue.topic == topic and owned.puller.doubtful and self._context.commits
         ]
         work = by_broker(doubtful, lambda owned: owned.queue.broker_name)
         await for_each_broker(work, look, bound=math.inf)
@@ -207,19 +207,22 @@ class Rebalancer:
         Waits for no answer, and at most `COMMIT_BOUND` seconds for a connection. A
         member that has stood still commits nothing: it looks first what is its own.
         """
-        standstill = self.standstill
-        if standstill.happened:
+        self.look_for_standstill()
+        due = [owned for owned in self.owned.values() if owned.has_to_commit(self.locks)]
+        work = by_broker(due, lambda owned: owned.queue.broker_name)
+        await for_each_broker(work, self._commit_to, bound=COMMIT_BOUND)
+
+    def look_for_standstill(self) -> None:
+        """Doubt all queues when the program has stood still."""
+        if self.standstill.happened:
             logger.info(
                 "group %s: this program has stood still for at least %.0f s; nothing is committed "
                 "until it is known what became of its queues",
                 self._context.group,
-                standstill.lateness,
+                self.standstill.lateness,
                 extra=about(group=self._context.group),
             )
             self.doubt_all()
-        due = [owned for owned in self.owned.values() if owned.has_to_commit(self.locks)]
-        work = by_broker(due, lambda owned: owned.queue.broker_name)
-        await for_each_broker(work, self._commit_to, bound=COMMIT_BOUND)
 
     def has_to_commit(self) -> bool:
         """Whether `commit_all` has anything to do."""

@@ -6,7 +6,7 @@ import inspect
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import attrs
 import trio
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.protocol.bodies.connections import ConsumerRunningInfo
 
 logger = logging.getLogger("rocketmq_sdk.consumer")
+LOOK: Final = 5.0
+"""Seconds between two looks whether a member that commits itself has stood still."""
 
 
 @attrs.frozen
@@ -132,7 +134,16 @@ class LitePullMember(QueueMembership):
         if self._on_change is not None:
             nursery.start_soon(self._tell_changes, self._on_change)
         self._client.jobs.add(nursery, self._rates.sampling(self.service.counters))
+        if self._chosen is None and not self._config.auto_commit:
+            self._client.jobs.add(nursery, self._look_for_standstill, LOOK)
+            self._rebalancer.standstill.expect(LOOK)
         await super()._begin(nursery)
+
+    async def _look_for_standstill(self) -> float:
+        """A periodic job: see whether the program has stood still."""
+        self._rebalancer.look_for_standstill()
+        self._rebalancer.standstill.expect(LOOK)
+        return LOOK
 
     async def _finish(self, grace: float) -> None:
         self.service.close()
@@ -273,28 +284,48 @@ class LitePullMember(QueueMembership):
         self.service.all_done()
         self.service.look_for_done(math.inf)
         rebalancer = self._rebalancer
+        rebalancer.look_for_standstill()
+        done = {
+            queue: owned
+            for queue, owned in (*rebalancer.leaving.items(), *rebalancer.owned.items())
+            if not owned.moved  # else the offset is the next owner's
+        }
+        offsets = {queue: owned.process_queue.commit_offset for queue, owned in done.items()}
         await self.write(
-            {
-                queue: owned.process_queue.commit_offset
-                for queue, owned in (*rebalancer.leaving.items(), *rebalancer.owned.items())
-                if not owned.moved  # else the offset is the next owner's
-            }
+            offsets, behind={queue: owned for queue, owned in done.items() if owned.puller.unsure}
         )
 
-    async def write(self, offsets: Mapping[MessageQueue, int]) -> None:
+    async def write(
+        self,
+        offsets: Mapping[MessageQueue, int],
+        *,
+        behind: Mapping[MessageQueue, OwnedQueue] | None = None,
+    ) -> None:
         """Commit offsets at all brokers at the same time, and wait for their answers.
 
         All are tried before an error is raised. A broker that does not answer once is
-        not waited for again.
+        not waited for again. Another member may have come further in the queues in
+        `behind`; then its offset stays.
         """
         work = by_broker(offsets.items(), lambda each: each[0].broker_name)
-        await answers_of_all(work.values(), self._write_to)
 
-    async def _write_to(self, some: list[tuple[MessageQueue, int]]) -> None:
+        async def write_to(some: list[tuple[MessageQueue, int]]) -> None:
+            await self._write_to(some, behind or {})
+
+        await answers_of_all(work.values(), write_to)
+
+    async def _write_to(
+        self, some: list[tuple[MessageQueue, int]], behind: Mapping[MessageQueue, OwnedQueue]
+    ) -> None:
         """Commit offsets at one broker."""
         failure: BrokerError | None = None
         for queue, offset in some:
             try:
+                if (owned := behind.get(queue)) is not None:
+                    known = await self.offsets.read(queue)
+                    if known is not None and known > offset:
+                        continue
+                    owned.puller.doubtful = False
                 await self.offsets.write(queue, offset, confirmed=True)
             except BrokerError as error:
                 failure = failure or error

@@ -35,6 +35,7 @@ from rocketmq_sdk.consumer.simple.renewal import Renewals
 from rocketmq_sdk.consumer.simple.trace import ReceiptTrace
 from rocketmq_sdk.consumer.statistics import Counters, Rates, SimpleStatistics
 from rocketmq_sdk.errors import ClosedError, ReceiptHandleError, RocketMQError, WrongTypeError
+from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
 from rocketmq_sdk.protocol.bodies.members import ConsumerData
@@ -90,6 +91,7 @@ class SimpleMember(Membership):
             init_mode=at,
         )
         self.renewals = Renewals(group, self.change_invisible_duration)
+        self._nursery: trio.Nursery
         self.running = False
         self._observers = installed()
         self._receiving: set[trio.CancelScope] = set()
@@ -101,6 +103,7 @@ class SimpleMember(Membership):
     # -- life
 
     async def _begin(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
         self._client.jobs.add(nursery, self._read_group)
         self.receiver.run_in(nursery)
         nursery.start_soon(self.renewals.run)
@@ -200,7 +203,7 @@ class SimpleMember(Membership):
                     found = await self.receiver.receive(most, invisible_ms, deadline)
                     if found is None:
                         return []
-                    messages = await self._sorted_out(*found)
+                    messages = await self._sorted_out(*found, deadline)
                     if messages:
                         self._counters_of(messages[0].receipt.topic).pulled += len(messages)
                         if self._deliveries is not None:
@@ -208,6 +211,8 @@ class SimpleMember(Membership):
                         receiving.messages, receiving.topic = messages, messages[0].topic
                         receiving.address = self._client.broker_address(found[0].broker_name)
                         return messages
+                    if trio.current_time() >= deadline:
+                        return []
             finally:
                 self._receiving.discard(scope)
         raise ClosedError("the consumer is closed")
@@ -217,10 +222,10 @@ class SimpleMember(Membership):
     ) -> Operation:
         return Operation(kind, self._group, topic, self._client.client_id, messages)
 
-    async def _sorted_out(self, place: ReceivePlace, popped: Popped) -> list[PoppedMessage]:
+    async def _sorted_out(
+        self, place: ReceivePlace, popped: Popped, deadline: float
+    ) -> list[PoppedMessage]:
         messages = popped.messages
-        if popped.unwanted:
-            await self._drop(place, popped.unwanted)
         most = self._config.most_retries(self._retries_of_group)
         # A count can only be too high, so most messages need no second look.
         found = (*messages, *popped.undecodable)
@@ -229,11 +234,30 @@ class SimpleMember(Membership):
             for message in found
             if message.reconsume_times > most and received(message.failed_before, most) is State.DLQ
         ]
-        if not exhausted:
+        if not exhausted and not popped.unwanted:
             return messages
-        for message in exhausted:
-            await self._bury(message)
-        return [message for message in messages if message not in exhausted]
+        # Their broker may hang: whoever receives the others does not wait for it.
+        ended = trio.Event()
+        self._nursery.start_soon(self._set_aside, place, popped.unwanted, exhausted, ended)
+        wanted = [message for message in messages if message not in exhausted]
+        if not wanted:
+            with trio.move_on_at(deadline):
+                await ended.wait()
+        return wanted
+
+    async def _set_aside(
+        self,
+        place: ReceivePlace,
+        unwanted: Sequence[ReceiptHandle],
+        exhausted: Sequence[PoppedMessage],
+        ended: trio.Event,
+    ) -> None:
+        async with open_quiet_nursery() as nursery:
+            if unwanted:
+                nursery.start_soon(self._drop, place, unwanted)
+            for message in exhausted:
+                nursery.start_soon(self._bury, message)
+        ended.set()
 
     async def _drop(self, place: ReceivePlace, handles: Sequence[ReceiptHandle]) -> None:
         try:
@@ -337,6 +361,8 @@ class SimpleMember(Membership):
                 await self.ack(message)
                 return
             except RocketMQError as error:
+                if message.receipt.state is State.COMMIT:
+                    return  # another task has done it meanwhile
                 rest = message.receipt.expires_at - trio.current_time()
                 if not error.retryable or rest <= ACK_RETRY_PAUSE:
                     raise

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.producer.config import ProducerOptions
-    from rocketmq_sdk.producer.transaction import RollbackOn, Transaction
+    from rocketmq_sdk.producer.transaction import Transaction
+    from rocketmq_sdk.producer.transaction_arguments import RollbackOn
     from rocketmq_sdk.sync.arguments import Checker, LocalWork, NamesrvSource
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from rocketmq_sdk import ConsumeFrom, PushConsumer, ReceivedMessage
+from rocketmq_sdk import ConsumeFrom, LitePullConsumer, PushConsumer, ReceivedMessage
 from rocketmq_sdk import clock as clock_module
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.pull.standstill import Standstill
@@ -107,6 +107,44 @@ async def test_a_member_that_stood_still_takes_no_offset_back(
             assert committed(broker, GROUP, "orders", 2) == [41, 41 if leaves else 30]
             if leaves:  # its queue again: it went on where the other one was
                 assert (1, 40) in seen
+
+
+@pytest.mark.parametrize("polled_is_done", [False, True])
+@pytest.mark.parametrize("auto_commit", [False, True])
+async def test_a_program_that_commits_itself_takes_no_offset_back_either(
+    autojump_clock: MockClock, auto_commit: bool, polled_is_done: bool
+) -> None:
+    async with open_broker() as (broker, peer), open_sender(broker) as sender:
+        await sender.create_topic("orders", 2)
+        for queue in (0, 1):
+            await sender.send("orders", *["x"] * 40, queue=queue)
+        async with LitePullConsumer(
+            GROUP,
+            namesrv=broker,
+            subscriptions={"orders": "*"},
+            auto_commit=auto_commit,
+            polled_is_done=polled_is_done,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+        ) as consumer:
+            polled = [message for _ in range(2) for message in await consumer.poll(max_messages=10)]
+            if not polled_is_done:
+                consumer.done(*polled)
+            await consumer.commit()
+            assert sum(committed(broker, GROUP, "orders", 2)) == 20
+            for blocked in (60, 0):
+                other_takes_over(peer.channel, leaves=False)
+                autojump_clock.jump(blocked)
+                await consumer.commit()
+                assert committed(broker, GROUP, "orders", 2)[1] == 30
+                await trio.sleep(5)
+            await consumer.commit()
+            assert committed(broker, GROUP, "orders", 2)[1] == 30
+            polled = await consumer.poll(5, max_messages=1)  # of what is still its own
+            if not polled_is_done:
+                consumer.done(*polled)
+            before = committed(broker, GROUP, "orders", 2)[0]
+            await consumer.commit()
+            assert committed(broker, GROUP, "orders", 2) == [before + 1, 30]
 
 
 async def test_no_offset_is_committed_between_news_of_members_and_the_next_round(

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.consumer.pop.receipt import PoppedMessage
     from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
+    from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
 
 
 async def fail(
@@ -82,6 +84,55 @@ async def test_a_message_that_cannot_be_buried_is_not_lost(autojump_clock: MockC
                 while not consumer.statistics().dead_letters:
                     assert await consumer.receive(32, 10) == []
         assert broker.store.max_offset(f"{DLQ_PREFIX}billing", 0) == 1
+
+
+async def test_what_cannot_be_buried_holds_up_nothing_else(autojump_clock: MockClock) -> None:
+    """The others of its pop are handed out while they are invisible, and a receive
+    takes no longer than it was told.
+    """
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 8, queues=1)
+        async with consumer_of(broker, max_reconsume_times=0) as consumer:
+            assert len(await receive(consumer, 8, 10)) == 8
+            await trio.sleep(11)
+            await sender.send("orders", *["new"] * 8, queue=0)
+            with intercept(broker, RequestCode.CONSUMER_SEND_MSG_BACK, by=unanswered):
+                began, found = trio.current_time(), 0
+                while trio.current_time() - began < 60:
+                    last = trio.current_time()
+                    messages = await consumer.receive(32, 10, 2)
+                    assert trio.current_time() - last <= 2.1
+                    assert all(message.receipt.is_good for message in messages)
+                    assert {message.body for message in messages} <= {b"new"}
+                    await consumer.batch_ack(messages)
+                    found += len(messages)
+                assert found == 8
+            with trio.fail_after(60):
+                while consumer.statistics().dead_letters < 8:
+                    assert await consumer.receive(32, 10, 2) == []
+
+
+async def test_a_block_may_end_while_its_message_is_being_acknowledged(
+    autojump_clock: MockClock,
+) -> None:
+    def late(channel: Channel, request: Command, serve: Handler) -> Continuation:
+        answer = serve(channel, request)
+
+        async def later() -> Command | None:
+            await trio.sleep(1)
+            return await answer() if callable(answer) else answer
+
+        return later
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await send_all(sender, 1)
+        async with consumer_of(broker) as consumer:
+            [message] = await receive(consumer, 1)
+            with intercept(broker, RequestCode.ACK_MESSAGE, by=late) as acks:
+                async with trio.open_nursery() as nursery, consumer.processing(message):
+                    nursery.start_soon(consumer.ack, message)
+                    await trio.sleep(0.1)
+            assert len(acks.requests) == 1
 
 
 async def test_processing_extends_the_time_and_acknowledges(autojump_clock: MockClock) -> None:
