@@ -39,6 +39,7 @@ from rocketmq_sdk.spark import local_session
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from support import java
+from support.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,7 +81,7 @@ def kafka() -> Iterator[str]:
 
     Raises `RuntimeError` with its log when it does not start.
     """
-    port, control = java.free_port(), java.free_port()
+    port, control = free_port(), free_port()
     libraries = java.jars("kafka-broker", _POMS / "broker" / "pom.xml") / "lib"
     with tempfile.TemporaryDirectory(prefix="rocketmq-bench-") as home:
         configuration, log = Path(home, "server.properties"), Path(home, "log")

@@ -20,6 +20,7 @@ from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.message_codec import decode_message
 from support import java
+from support.ports import free_port
 from support.waiting import unique, until
 
 if TYPE_CHECKING:
@@ -42,9 +43,7 @@ WANTED = {"high": [b"8", b"9"], "low": [b"0", b"1"], "mid": [b"3", b"4", b"5"]}
 @asynccontextmanager
 async def apache_broker(apache: java.ApacheCluster, directory: Path) -> AsyncIterator[str]:
     """A broker of Apache's with bit maps on a directory; gives the name server."""
-    cluster = java.ApacheCluster(
-        directory, apache.namesrv, f"127.0.0.1:{java.free_port(-2, 1)}", {}
-    )
+    cluster = java.ApacheCluster(directory, apache.namesrv, f"127.0.0.1:{free_port(-2, 1)}", {})
 
     def start() -> None:
         java.start_broker(

@@ -17,6 +17,7 @@ from support import java
 from support.metrics import scrape
 from support.metrics_traffic import make_traffic
 from support.paths import VECTORS
+from support.ports import free_port
 from tools.metrics_vector import vector_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ MEMBERS = ("type", "labels", "bounds", "samples")
 
 
 async def test_apaches_broker_exports_what_was_recorded(tmp_path: Path) -> None:
-    port = java.free_port()
+    port = free_port()
     settings = {
         "messageDelayLevel": "1s 2s 1s",
         "metricsExporterType": "PROM",

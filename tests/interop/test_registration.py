@@ -14,6 +14,7 @@ from rocketmq_sdk.client.api.topics import create_topic
 from rocketmq_sdk.errors import TopicNotFoundError
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from support import java
+from support.ports import free_port
 from support.waiting import unique, until
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ async def test_our_broker_lives_at_apaches_name_server_and_one_that_is_away_dela
     apache: java.ApacheCluster,
 ) -> None:
     topic, name = unique("orders"), unique("broker")
-    addresses = f"127.0.0.1:{java.free_port()};{apache.namesrv}"
+    addresses = f"127.0.0.1:{free_port()};{apache.namesrv}"
     async with EmbeddedBroker(listen=0, namesrv_addr=addresses, broker_name=name) as broker:
         await until(lambda: broker.parts.registration.service.registered_at)
         async with Producer(unique("writers"), namesrv=broker) as producer:
@@ -74,7 +75,7 @@ async def test_apaches_broker_lives_at_two_name_servers_of_ours_until_it_is_kill
         assert first.namesrv_address is not None
         assert second.namesrv_address is not None
         cluster = java.ApacheCluster(
-            tmp_path, first.namesrv_address, f"127.0.0.1:{java.free_port(-2, 1)}", {}
+            tmp_path, first.namesrv_address, f"127.0.0.1:{free_port(-2, 1)}", {}
         )
         both = f"{first.namesrv_address};{second.namesrv_address}"
         try:

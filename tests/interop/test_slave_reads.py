@@ -22,6 +22,7 @@ from rocketmq_sdk.client.api.members import consumer_ids
 from rocketmq_sdk.client.api.topics import create_topic
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from support import java
+from support.ports import free_port
 from support.waiting import unique, until
 
 if TYPE_CHECKING:
@@ -38,12 +39,12 @@ async def test_our_consumer_reads_from_apaches_slave_while_the_master_is_gone(
         (tmp_path / name).mkdir()
     master = java.ApacheCluster(
         tmp_path / "master",
-        f"127.0.0.1:{java.free_port()}",
-        f"127.0.0.1:{java.free_port(-2, 1)}",
+        f"127.0.0.1:{free_port()}",
+        f"127.0.0.1:{free_port(-2, 1)}",
         {},
     )
     slave = java.ApacheCluster(
-        tmp_path / "slave", master.namesrv, f"127.0.0.1:{java.free_port(-2, 1)}", {}
+        tmp_path / "slave", master.namesrv, f"127.0.0.1:{free_port(-2, 1)}", {}
     )
 
     def start() -> None:

@@ -24,6 +24,7 @@ from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from support import java
+from support.ports import free_port
 from support.waiting import unique
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ async def test_what_is_under_way_moves_there_and_back(
             await ours.leave_under_way(b"ours")
     assert verify_directory(root).findings == []
 
-    cluster = java.ApacheCluster(tmp_path, apache.namesrv, f"127.0.0.1:{java.free_port(-2, 1)}", {})
+    cluster = java.ApacheCluster(tmp_path, apache.namesrv, f"127.0.0.1:{free_port(-2, 1)}", {})
     try:
         java.start_broker(cluster, **SIZES, **SOON, **java.FLUSHES_TIMERS, **names)
         theirs = Here(apache.namesrv, undecided=b"theirs")

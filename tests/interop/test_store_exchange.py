@@ -35,6 +35,7 @@ from support.exchange import (
     questions,
     some_times,
 )
+from support.ports import free_port
 from support.store import STORE_HOST
 from support.waiting import until
 
@@ -82,9 +83,7 @@ def apache_broker(
     """A broker of Apache's on `directory/store`, with the name server of the
     session.
     """
-    cluster = java.ApacheCluster(
-        directory, apache.namesrv, f"127.0.0.1:{java.free_port(-2, 1)}", {}
-    )
+    cluster = java.ApacheCluster(directory, apache.namesrv, f"127.0.0.1:{free_port(-2, 1)}", {})
     settings = {
         **SIZES,
         **java.STOPS_SOON,
@@ -280,9 +279,7 @@ async def test_we_open_what_apache_wrote(
         return found
 
     def start() -> java.ApacheCluster:
-        cluster = java.ApacheCluster(
-            directory, apache.namesrv, f"127.0.0.1:{java.free_port(-2, 1)}", {}
-        )
+        cluster = java.ApacheCluster(directory, apache.namesrv, f"127.0.0.1:{free_port(-2, 1)}", {})
         settings = {**SIZES, "messageDelayLevel": LEVELS, "brokerName": f"apache-{version}"}
         settings |= java.STOPS_SOON | {
             "flushConsumerOffsetInterval": 1000,

@@ -21,6 +21,7 @@ from rocketmq_sdk import (
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
 from rocketmq_sdk.protocol.message_codec import decode_message, decode_messages
 from support import java
+from support.ports import free_port
 from support.waiting import unique, until
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ async def test_pending_timers_move_with_their_directory_there_and_back(
                 Message(topic, b"%d taken back at ours" % (now + 15_000), deliver_at=now + 15_000)
             )
         )
-    cluster = java.ApacheCluster(tmp_path, apache.namesrv, f"127.0.0.1:{java.free_port(-2, 1)}", {})
+    cluster = java.ApacheCluster(tmp_path, apache.namesrv, f"127.0.0.1:{free_port(-2, 1)}", {})
     names = {
         "brokerName": unique("broker"),
         "brokerClusterName": unique("cluster"),

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from support import java
 from support.paths import TESTS
+from support.ports import free_port
 from support.programs import Program
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def apache_proxy(directory: Path, namesrv: str, version: str) -> Iterator[str]:
     Its limits are short, as tests do not wait: invisible times from 1 s, polls of
     0.5 to 3 s; routes and groups are known anew each second.
     """
-    address = f"127.0.0.1:{java.free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     (directory / "conf").mkdir()
     settings = {
         "rocketMQClusterName": "DefaultCluster",
@@ -87,7 +88,7 @@ def apache_proxy(directory: Path, namesrv: str, version: str) -> Iterator[str]:
         "proxyName": directory.name,
         "localServeAddr": "127.0.0.1",
         "grpcServerPort": int(address.rpartition(":")[2]),
-        "remotingListenPort": java.free_port(),
+        "remotingListenPort": free_port(),
         "grpcClientConsumerMinLongPollingTimeoutMillis": 500,
         "grpcClientConsumerMaxLongPollingTimeoutMillis": 3000,
         "minInvisibleTimeMillsForRecv": 1000,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import random
 import shutil
 import signal
 import socket
@@ -32,6 +31,7 @@ from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
 from support.paths import TESTS
+from support.ports import free_port
 from support.processes import PATIENCE
 from support.programs import Program
 
@@ -188,26 +188,6 @@ def run(*command: str) -> None:
             f"{' '.join(command)} ended with {done.returncode}: "
             f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
         )
-
-
-def free_port(*neighbours: int) -> int:
-    """A port that is free together with its neighbours (offsets), as Apache's broker
-    also takes listenPort - 2 and + 1.
-
-    It lies below those that systems give to outgoing connections, or one of them could
-    take it before the broker does.
-    """
-    lots = random.SystemRandom()
-    for _ in range(100):
-        port = lots.randrange(12_000, 32_000)
-        try:
-            for offset in (0, *neighbours):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port + offset))
-        except OSError:
-            continue
-        return port
-    raise RuntimeError("no free port with free neighbours")
 
 
 class Driver(Program):

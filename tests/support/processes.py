@@ -13,6 +13,8 @@ import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from support.ports import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -46,14 +48,12 @@ class BrokerProcess:
         self._settings = settings or {}
         self._arguments = arguments
         self._environment = environment or {}
-        self.namesrv = "127.0.0.1:0"
-        self.address = "127.0.0.1:0"
+        self.namesrv = f"127.0.0.1:{free_port()}"
+        self.address = f"127.0.0.1:{free_port(-2, 1)}"
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Start and wait for the line that says it is ready; the ports stay those of
-        the first start.
-        """
+        """Start and wait for the line that says it is ready; the ports stay."""
         command = [
             sys.executable,
             "-m",

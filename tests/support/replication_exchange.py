@@ -13,6 +13,7 @@ import trio
 from rocketmq_sdk import Admin, EmbeddedBroker, Message, Producer, SendStatus
 from rocketmq_sdk.broker_embedded.replication.slave import SlaveState
 from support import java
+from support.ports import free_port
 from support.waiting import unique, until
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ async def apache_behind_ours(directory: Path, count: int, *, restart: bool = Tru
         assert master.parts.replication.master is not None
         replicas = master.parts.replication.master.replicas
         cluster = java.ApacheCluster(
-            theirs, master.namesrv_address, f"127.0.0.1:{java.free_port(-2, 1)}", {}
+            theirs, master.namesrv_address, f"127.0.0.1:{free_port(-2, 1)}", {}
         )
         try:
             for part in range(parts):

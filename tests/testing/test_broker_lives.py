@@ -11,6 +11,7 @@ from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, ConnectError
 from rocketmq_sdk.testing import FaultyFileSystem, TestBroker
 from support.consuming import Collector, texts
+from support.ports import free_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,7 +117,7 @@ async def test_a_power_cut_forgets_what_was_not_synced(autojump_clock: MockClock
 
 @pytest.mark.real_time
 async def test_ports_stay_over_lives() -> None:
-    async with TestBroker(listen=0, namesrv_listen=0) as broker:
+    async with TestBroker(listen=free_port(-2), namesrv_listen=free_port()) as broker:
         addresses = broker.address, broker.namesrv_address
         async with Producer("shop", namesrv=broker.namesrv_address) as producer:
             await producer.send(Message("orders", b"1"))

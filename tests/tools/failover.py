@@ -40,6 +40,7 @@ from rocketmq_sdk.client.api.topics import create_topic
 from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from support import java
+from support.ports import free_port
 from support.processes import BrokerProcess
 from support.programs import ProgramError
 
@@ -109,10 +110,10 @@ class ApachePair(Pair):
     def _start(self) -> tuple[str, tuple[str, str], subprocess.Popen[Any]]:
         home = Path(self._stack.enter_context(TemporaryDirectory()))
         first, second = (
-            java.ApacheCluster(home / name, "", f"127.0.0.1:{java.free_port(-2, 1)}", {})
+            java.ApacheCluster(home / name, "", f"127.0.0.1:{free_port(-2, 1)}", {})
             for name in "ab"
         )
-        first.namesrv = second.namesrv = f"127.0.0.1:{java.free_port()}"
+        first.namesrv = second.namesrv = f"127.0.0.1:{free_port()}"
         for cluster in (first, second):
             cluster.directory.mkdir()
             self._stack.callback(cluster.close)

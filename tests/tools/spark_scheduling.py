@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from support.java import free_port
+from support.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

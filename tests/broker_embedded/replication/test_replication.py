@@ -30,6 +30,7 @@ from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.testing.interception import intercept, refused
 from support.broker import connect, pull_request, send_request
+from support.ports import free_port
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -294,11 +295,9 @@ async def test_the_vip_port_serves_sends_and_no_pulls() -> None:
 
 async def test_a_vip_port_that_is_taken_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    async with EmbeddedBroker(listen=0) as first:
-        assert first.address is not None
-        port = int(first.address.rpartition(":")[2])
-        async with EmbeddedBroker(listen=port + 2) as second:
-            assert second.address == f"127.0.0.1:{port + 2}"
+    port = free_port(-2, 2)
+    async with EmbeddedBroker(listen=port), EmbeddedBroker(listen=port + 2) as second:
+        assert second.address == f"127.0.0.1:{port + 2}"
     assert any("there is no VIP port" in record.getMessage() for record in caplog.records)
 
 
