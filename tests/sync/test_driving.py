@@ -319,11 +319,11 @@ def test_a_call_that_is_interrupted_at_any_moment_ends() -> None:
 def test_a_forked_process_gives_no_turns_and_does_not_wait_for_its_parents_futures() -> None:
     with (
         EmbeddedBroker(auto_create_topic_enable="false") as broker,
-        Producer("shop", namesrv=broker, retry_until_deadline=True, send_timeout=1) as producer,
+        Producer("shop", namesrv=broker, retry_until_deadline=True) as producer,
     ):
         Admin(client=producer.client).topics.create("orders")
         send_until_driven(producer)
-        handle = producer.submit(Message("absent", b"1"))
+        handle = producer.submit(Message("absent", b"1"), timeout=1)
         producer.send(Message("orders", b"1"))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)

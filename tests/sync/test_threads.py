@@ -112,7 +112,7 @@ def test_many_threads_open_and_close() -> None:
 def test_as_completed_and_failures_that_nobody_has_seen() -> None:
     with (
         EmbeddedBroker(auto_create_topic_enable="false") as broker,
-        Producer("shop", namesrv=broker, send_timeout=1) as producer,
+        Producer("shop", namesrv=broker) as producer,
     ):
         Admin(client=producer.client).topics.create("orders")
         handles = [producer.submit(Message("orders", b"%d" % n)) for n in range(100)]

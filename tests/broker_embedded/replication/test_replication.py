@@ -341,6 +341,7 @@ async def test_a_sync_master_notes_no_delivery_that_its_slaves_do_not_have(tmp_p
             await schedule.persist()
         assert not noted.exists()
         async with open_slave(master):
+            master._live.current = master.config.with_options({"slave_timeout": 60_000})
             await schedule.persist()
             assert json.loads(noted.read_bytes())["offsetTable"] == {"1": 1}
         nursery.cancel_scope.cancel()

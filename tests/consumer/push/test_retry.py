@@ -283,21 +283,21 @@ async def test_the_late_result_of_a_thread_is_ignored() -> None:
     def listener(message: ReceivedMessage) -> None:
         times.append(message.reconsume_times)
         if not message.reconsume_times:
-            release.wait(20)
+            release.wait(60)
 
     async with (
         EmbeddedBroker(message_delay_level="1s 1s 1s 1s") as broker,
         open_sender(broker) as sender,
     ):
         await sender.create_topic("orders")
-        options = {"consume_timeout": 0.3, "concurrency": 1}
+        options = {"consume_timeout": 1, "concurrency": 1}
         async with PushConsumer(
             "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=listener, **options
         ) as consumer:  # type: ignore[arg-type]
             await sender.send("orders", "slow")
-            await until(lambda: times == [0, 1], 20)
+            await until(lambda: times == [0, 1], 60)
             release.set()
-            await until(lambda: consumer.statistics().consumed == 1, 5)
+            await until(lambda: consumer.statistics().consumed == 1, 60)
             assert consumer.statistics().timed_out == 1
 
 
