@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.spark.dedup import deduplicated, in_batch
+    from rocketmq_sdk.spark.dedup import deduplicated, in_batch, with_dedup_keys
     from rocketmq_sdk.spark.progress import Lag, LagListener, lag
     from rocketmq_sdk.spark.session import local_session, register, use_packaged_java
 
@@ -23,6 +23,7 @@ _HOMES: Final = {
     "local_session": "session",
     "register": "session",
     "use_packaged_java": "session",
+    "with_dedup_keys": "dedup",
 }
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "local_session",
     "register",
     "use_packaged_java",
+    "with_dedup_keys",
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.spark.write.input_schema import SINK_NAMES
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -73,3 +74,44 @@ def in_batch(writer: DataFrameWriter, batch: int | str, *, scope: str) -> DataFr
     queries, and between the writes of one batch.
     """
     return writer.options(dedupScope=scope, dedupBatch=str(batch))
+
+
+def with_dedup_keys(df: DataFrame, batch: int | str, *, scope: str) -> DataFrame:
+    """The same rows with ids in the column dedupKey that no partition is part of.
+
+    For rows that have lost their place. `df` has the columns of the sink. Each id is
+    made of `scope`, `batch`, a 128-bit hash of the row, and a number that tells equal
+    rows of the whole frame apart. So the same rows get the same ids in whatever tasks
+    and order they come; a dedupKey that is there already is kept. In `foreachBatch`:
+
+        with_dedup_keys(df, batch_id, scope="orders").write.format("rocketmq")...
+
+    `batch` and `scope` mean what they do for `in_batch`. It costs a shuffle and a sort
+    by the hash; all rows that are equal to one another go through one task. A sink
+    cannot do that, as each of its tasks sees its own rows only.
+
+    Raises `ConfigurationError` for a stream, which Spark does not number, and for a
+    frame without the column body.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    if df.isStreaming:
+        raise ConfigurationError(
+            "Spark numbers no rows of a stream; use with_dedup_keys in foreachBatch, with the "
+            "number of the batch"
+        )
+    if "body" not in df.columns:
+        raise ConfigurationError(f"with_dedup_keys needs the column body; there are {df.columns}")
+    content = {name: f.col(name) for name in sorted(SINK_NAMES & set(df.columns))}
+    content["body"] = f.sha2(f.col("body"), 256)
+    if "properties" in content:
+        content["properties"] = f.array_sort(f.map_entries("properties"))
+    if "deliverAt" in content:
+        content["deliverAt"] = f.unix_micros("deliverAt")
+    text = f.to_json(f.struct(*(value.alias(name) for name, value in content.items())))
+    digits = f.substring(f.sha2(text, 256), 1, 32)
+    number = f.row_number().over(Window.partitionBy(_KEY).orderBy(_KEY)) - 1
+    made = f.concat_ws(":", f.lit(f"{scope}:{batch}:-"), f.col(_KEY), number.cast("string"))
+    given = f.nullif(f.col("dedupKey"), f.lit("")) if "dedupKey" in content else f.lit(None)
+    return df.withColumn(_KEY, digits).withColumn("dedupKey", f.coalesce(given, made)).drop(_KEY)

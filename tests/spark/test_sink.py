@@ -15,8 +15,9 @@ import trio
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import functions as f
 
+from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.protocol.batch_codec import decode_batch
-from rocketmq_sdk.spark import deduplicated
+from rocketmq_sdk.spark import deduplicated, with_dedup_keys
 from support.processes import BrokerProcess, broker_process
 from support.waiting import unique
 
@@ -442,6 +443,31 @@ def test_ids_of_rows_with_a_place_do_not_follow_the_partitions(
         write(rows, target, dedupScope="copy", dedupBatch="1")
     assert read(target).count() == 120
     assert deduplicated(read(target)).count() == 60
+
+
+def test_keys_of_rows_do_not_follow_the_partitions(
+    spark: SparkSession, write: Write, read: Read, topic: str
+) -> None:
+    """Equal rows in several tasks, spread in two ways: none is taken for another, and a
+    second write is seen as one.
+    """
+    columns = "body string, properties map<string,string>, deliverAt timestamp, dedupKey string"
+    rows = [(f"row-{n % 7}", {"b": "1", "a": str(n % 2)}, None, None) for n in range(40)]
+    given = [*rows, ("own", None, None, "mine"), ("own", None, None, ""), (None, None, None, None)]
+    df = spark.createDataFrame(given, columns)
+    for tasks, batch in ((1, 4), (3, 4)):
+        keyed = with_dedup_keys(df.repartition(tasks), batch, scope="job")
+        write(keyed.repartition(tasks), topic, onBadRow="skip")
+    ids = Counter(row.dedupId for row in read(topic).collect())
+    assert len(ids) == 42
+    assert set(ids.values()) == {2}
+    assert {key.rpartition(":-:")[0] for key in ids} == {"", "job:4"}
+    assert deduplicated(read(topic)).count() == 42
+    stream = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS body")
+    with pytest.raises(ConfigurationError, match="foreachBatch"):
+        with_dedup_keys(stream, 1, scope="job")
+    with pytest.raises(ConfigurationError, match="the column body"):
+        with_dedup_keys(df.drop("body"), 1, scope="job")
 
 
 def test_a_scope_names_its_batch_outside_of_a_query(

@@ -32,8 +32,8 @@ READY_JSON = re.compile(r'\{"ready": true, "namesrv": "(\S+)", "broker": "(\S+)"
 
 
 class BrokerProcess:
-    """`rocketmq broker` in a process of its own; may be killed and started again on its
-    directory and ports.
+    """`rocketmq broker`, or another command that serves one, in a process of its own;
+    may be killed and started again on its directory and ports.
     """
 
     def __init__(
@@ -43,7 +43,9 @@ class BrokerProcess:
         settings: dict[str, object] | None = None,
         arguments: tuple[str, ...] = (),
         environment: dict[str, str] | None = None,
+        command: str = "broker",
     ) -> None:
+        self._command = command
         self._store = store
         self._settings = settings or {}
         self._arguments = arguments
@@ -58,7 +60,7 @@ class BrokerProcess:
             sys.executable,
             "-m",
             "rocketmq_sdk",
-            "broker",
+            self._command,
             "--namesrv-listen",
             self.namesrv,
             "--listen",

@@ -4,7 +4,7 @@ declarative pipelines.
 
 Run as a program this is such a session, `python -m tools.spark_modes MODE` in the
 directory `tests` (MODE: local-cluster, local-cluster-tcp, connect, speculation,
-allocation or pipelines). Exit code 0 when everything was as it should be.
+allocation, pipelines or older-broker). Exit code 0 when everything was as it should be.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import trio
 
 import rocketmq_sdk
 from rocketmq_sdk import Admin, Message, Producer
-from support.processes import broker_process
+from support.processes import BrokerProcess, broker_process
 from tools.spark_declared import run_pipeline
 from tools.spark_scheduling import (
     ALLOCATION,
@@ -426,6 +426,22 @@ def _connect(namesrv: str, directory: Path) -> None:
         spark.stop()
 
 
+# --- a broker of an older release
+
+
+def _older_broker(_namesrv: str, directory: Path) -> None:
+    """All of it against a broker that is to clients as Apache's 4.9.7."""
+    older = BrokerProcess(None, command="test-broker", arguments=("--emulate", "4.9.7"))
+    older.start()
+    try:
+        with cluster_session("local[2]", SETTINGS) as spark:
+            cluster = Cluster(spark, older.namesrv)
+            batches(spark, cluster, "older")
+            streams(spark, cluster, "older", directory)
+    finally:
+        older.kill()
+
+
 def _surroundings() -> None:
     """The Java of this machine, else the packaged one; workers of this Python."""
     import pyspark
@@ -444,6 +460,7 @@ MODES = {
     "speculation": _speculation,
     "allocation": _allocation,
     "pipelines": _pipelines,
+    "older-broker": _older_broker,
 }
 
 

@@ -84,6 +84,7 @@ class TaskReader:
                         begin=piece.begin,
                         end=piece.end,
                         offset_delta=piece.offset_delta,
+                        starts=piece.starts,
                     )
                     if piece.count is not None:
                         missing += max(0, piece.count - decoder.meant)

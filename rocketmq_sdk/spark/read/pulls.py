@@ -11,6 +11,7 @@ counting messages: filters and holes leave some out. No pull waits at the broker
 from __future__ import annotations
 
 import logging
+from array import array
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Final
 
@@ -116,7 +117,8 @@ class Piece:
     """Records of one queue in a row; those outside of [begin, end) are not meant.
 
     `count` is how many are meant, where the read asks for every message, else None;
-    `covers` are the offsets that were pulled for it.
+    `covers` are the offsets that were pulled for it. `starts` are the `record_starts`
+    of `records`, where they are known.
     """
 
     queue: QueueKey
@@ -126,6 +128,7 @@ class Piece:
     offset_delta: int = 0
     count: int | None = None
     covers: tuple[int, int] = (0, 0)
+    starts: array[int] | None = None
 
 
 async def pull_ranges(
@@ -194,41 +197,55 @@ def joined(pieces: Sequence[Piece]) -> Iterator[Piece]:
     if len(pieces) == 1:
         yield pieces[0]
         return
-    whole: list[bytes] = []
-    last: Piece | None = None
-    count = 0
+    whole = _Whole(pieces[0])
     for piece in pieces:
-        if last is not None and (piece.queue.broker, piece.offset_delta) != (
-            last.queue.broker,
-            last.offset_delta,
-        ):
-            yield from _as_one(last, whole, count)
-            whole, count = [], 0
-        last = piece
-        records = cut_to(
-            piece.records, piece.begin - piece.offset_delta, piece.end - piece.offset_delta
-        )
-        if records is None:
-            yield from _as_one(piece, whole, count)
+        if not whole.takes(piece):
+            yield from whole.pieces()
+            whole = _Whole(piece)
+        if not whole.add(piece):
+            yield from whole.pieces()
             yield piece
-            whole, count = [], 0
-        else:
-            whole.append(records)
-            count += piece.count or 0
-    if last is not None:
-        yield from _as_one(last, whole, count)
+            whole = _Whole(piece)
+    yield from whole.pieces()
 
 
-def _as_one(piece: Piece, whole: Sequence[bytes], count: int) -> Iterator[Piece]:
-    if whole:
-        yield Piece(
-            piece.queue,
-            -1,
-            ALL_OFFSETS,
-            b"".join(whole),
-            piece.offset_delta,
-            None if piece.count is None else count,
-        )
+class _Whole:
+    """Pieces of one broker that become one; their records are walked over once."""
+
+    def __init__(self, first: Piece) -> None:
+        self._first = first
+        self._records: list[bytes] = []
+        self._starts = array("i", [0])
+        self._count = 0
+
+    def takes(self, piece: Piece) -> bool:
+        """Whether a piece is of the same kind."""
+        kinds = {(each.queue.broker, each.offset_delta) for each in (self._first, piece)}
+        return len(kinds) == 1
+
+    def add(self, piece: Piece) -> bool:
+        """Add what is meant of a piece; False for one that must be decoded alone."""
+        delta, at = piece.offset_delta, self._starts[-1]
+        cut = cut_to(piece.records, piece.begin - delta, piece.end - delta, at=at)
+        if cut is None:
+            return False
+        self._records.append(cut.records)
+        self._starts[-1:] = cut.starts
+        self._count += piece.count or 0
+        return True
+
+    def pieces(self) -> Iterator[Piece]:
+        """What was added, as one piece; nothing where nothing was."""
+        if self._records:
+            yield Piece(
+                self._first.queue,
+                -1,
+                ALL_OFFSETS,
+                b"".join(self._records),
+                self._first.offset_delta,
+                None if self._first.count is None else self._count,
+                starts=self._starts,
+            )
 
 
 def _pieces(ranges: Sequence[Range]) -> Iterator[tuple[QueueKey, int, int]]:

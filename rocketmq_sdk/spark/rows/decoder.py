@@ -6,7 +6,7 @@ Only the columns that are asked for are made.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +17,9 @@ from rocketmq_sdk.spark.plan.conditions import Times
 from rocketmq_sdk.spark.rows.fields import Fields, all_equal, read_fields
 from rocketmq_sdk.spark.rows.properties import MAP, SPECIAL, PropertyColumns
 from rocketmq_sdk.spark.schema import BY_NAME, PROPERTIES, Column
+
+if TYPE_CHECKING:
+    from array import array
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 TYPES: Final[dict[str, pa.DataType]] = {
@@ -71,10 +74,18 @@ class RowDecoder:
         self.meant = 0
 
     def batches(
-        self, data: bytes, broker: str, *, begin: int, end: int, offset_delta: int = 0
+        self,
+        data: bytes,
+        broker: str,
+        *,
+        begin: int,
+        end: int,
+        offset_delta: int = 0,
+        starts: array[int] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """The rows of the messages in `data` whose queue offsets lie in [begin, end).
 
+        `starts` are the `record_starts` of `data`, where they are known already.
         Several batches where bodies inflate to more than `AT_ONCE`; none where there is
         no row.
 
@@ -82,7 +93,7 @@ class RowDecoder:
         `CodecMissingError` for a body whose compression is not installed.
         """
         self.meant = 0
-        fields = read_fields(data, offset_delta=offset_delta)
+        fields = read_fields(data, offset_delta=offset_delta, starts=starts)
         if fields is None:
             return
         meant = _within(fields.numbers("queue_offset"), begin, end)

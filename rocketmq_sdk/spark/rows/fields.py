@@ -76,14 +76,18 @@ class Fields(Protocol):
         """
 
 
-def read_fields(data: bytes, *, offset_delta: int = 0) -> Fields | None:
+def read_fields(
+    data: bytes, *, offset_delta: int = 0, starts: array[int] | None = None
+) -> Fields | None:
     """The fields of all messages of a body of records; None without any.
 
+    `starts` are the `record_starts` of `data`, where somebody has found them already.
     `offset_delta` is added to queue offsets, as answers to pulls ask for. Raises
     `RemoteProtocolError` for broken records and `CodecMissingError` when a body needs a
     library that is not installed.
     """
-    starts = record_starts(data)
+    if starts is None or not data:
+        starts = record_starts(data)
     if starts is None:
         rows = read_records(data, starts, offset_delta=offset_delta)
         return _Rows(list(zip(*rows, strict=True))) if rows else None

@@ -34,7 +34,8 @@ LARGEST: Final = (1 << 30) - 1
 """Bytes of a body of records up to which all places in it are int32."""
 _BY_CODEC: Final = ODD | SysFlag.COMPRESSED
 _TOTAL: Final = Struct(">i")
-_MAGIC_OFFSET_FLAG: Final = Struct(">4xI12xq8xi")
+_HEAD: Final = Struct(">iI12xq8xi")
+"""Size, magic code, queue offset and system flag of a record."""
 
 
 class Record(NamedTuple):
@@ -127,25 +128,37 @@ def read_records(
     return rows
 
 
-def cut_to(data: bytes, begin: int, end: int) -> bytes | None:
+class Cut(NamedTuple):
+    """Some records of a body, and where each begins with the end of the last one."""
+
+    records: bytes
+    starts: array[int]
+
+
+def cut_to(data: bytes, begin: int, end: int, *, at: int = 0) -> Cut | None:
     """Those records of one queue whose offsets lie in [begin, end).
 
-    None when an inner batch or a broken record is among them, which only decoding can
-    tell.
+    Their starts are counted from `at`, for records that others are in front of. None
+    when an inner batch, a broken record or one out of turn is among them, which only
+    decoding can tell.
     """
-    starts = record_starts(data)
-    if starts is None:
-        return None if data else data
-    first, last, unpack = len(data), 0, _MAGIC_OFFSET_FLAG.unpack_from
-    for position, following in pairwise(starts):
-        magic, offset, sys_flag = unpack(data, position)
-        if magic != MAGIC_V1 or sys_flag & SEVERAL:
+    starts, size, position, unpack = array("i"), len(data), 0, _HEAD.unpack_from
+    append, last = starts.append, size - SMALLEST
+    first = behind = 0
+    while position <= last:
+        total, magic, offset, sys_flag = unpack(data, position)
+        if total < SMALLEST or magic != MAGIC_V1 or sys_flag & SEVERAL:
             return None
         if begin <= offset < end:
-            if position > last > 0:
+            if not starts:
+                first = behind = position
+            elif position > behind:
                 return None
-            first, last = min(first, position), following
-    return data[first:last]
+            append(at + position - first)
+            behind = position + total
+        position += total
+    append(at + behind - first)
+    return Cut(data[first:behind], starts) if position == size else None
 
 
 def _by_codec(data: bytes) -> list[tuple[object, ...]]:

@@ -65,6 +65,7 @@ SINK_COLUMNS: Final[tuple[SinkColumn, ...]] = (
     ),
 )
 _KNOWN: Final = {column.name: column for column in SINK_COLUMNS}
+SINK_NAMES: Final = frozenset(_KNOWN)
 _IGNORED: Final = frozenset(schema.BY_NAME) - frozenset(_KNOWN)
 """Columns of the source that the sink ignores.
 

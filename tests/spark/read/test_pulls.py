@@ -5,6 +5,7 @@ beyond the end of its range.
 from __future__ import annotations
 
 import logging
+from array import array
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -331,6 +332,7 @@ def as_one(pieces: Sequence[Piece]) -> list[tuple[str, list[object]]]:
             ],
         )
         for item in joined(pieces)
+        if item.starts in (None, record_starts(item.records) or array("i", [0]))
     ]
 
 
@@ -369,7 +371,8 @@ def test_records_are_cut_to_a_range_or_left_to_the_decoder(
     meant = [offset for offset in offsets if begin <= offset < end]
     cut = cut_to(records, begin, end)
     if cut is not None:
-        assert [row[OFFSET] for row in rows_of(cut)] == meant
+        assert [row[OFFSET] for row in rows_of(cut.records)] == meant
+        assert cut.starts == (record_starts(cut.records) or array("i", [0]))
     else:
         assert offsets != sorted(offsets), (
             "usual records in the order of their offsets are always cut"
