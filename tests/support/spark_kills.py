@@ -321,7 +321,9 @@ def main(order: dict[str, Any]) -> None:
     from rocketmq_sdk.spark import local_session
 
     spark = local_session(
-        spark__driver__memory="768m", spark__python__authenticate__socketTimeout="200s"
+        spark__driver__memory="768m",
+        spark__driver__extraJavaOptions="-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        spark__python__authenticate__socketTimeout="200s",
     )
     spark.sparkContext.setLogLevel("OFF")
     directory, namesrv = Path(order["directory"]), order["namesrv"]

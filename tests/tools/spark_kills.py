@@ -1,6 +1,7 @@
 """Streams killed with -9, by one command:
 `python -m tools.spark_kills --rows 2000000 --kills 10`, in the directory `tests`. With
-`--brokers 2` one of two brokers hangs and is restarted at random meanwhile.
+`--brokers 2` one of two brokers hangs and is restarted at random meanwhile, and there
+is no stream with a shuffle, as each stream makes all lives longer.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def main() -> None:
         arguments.rows,
         arguments.kills,
         arguments.seed,
-        targets=("plain", "shuffled"),
+        targets=("plain", "shuffled") if arguments.brokers == 1 else ("plain",),
         brokers=arguments.brokers,
         tell=lambda line: print(f"  {line}", flush=True),
     )
