@@ -16,10 +16,14 @@ from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.protocol.frame_template import FrameTemplate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.remoting.channel import Channel, PendingCall
+
+
+def nothing(_: PendingCall) -> None:
+    """Whoever asked looks at the calls in their order."""
 
 
 class Together:
@@ -36,7 +40,11 @@ class Together:
         self._form = FrameTemplate(sample, fields).form
 
     def begin(
-        self, address: str, requests: Sequence[tuple[str, ...]], timeout: float
+        self,
+        address: str,
+        requests: Sequence[tuple[str, ...]],
+        timeout: float,
+        on_done: Callable[[PendingCall], None] = nothing,
     ) -> Sequence[PendingCall]:
         """Send requests of some values now; the calls that wait for their answers.
 
@@ -54,7 +62,7 @@ class Together:
             return ()
         now = trio.current_time()
         forms = [(self._form, values, b"", now, timeout, None) for values in requests]
-        return channel.submit_forms(forms, _nothing)
+        return channel.submit_forms(forms, on_done)
 
     async def ask(
         self, address: str, requests: Sequence[tuple[str, ...]], timeout: float
@@ -106,7 +114,3 @@ class Together:
         except RocketMQError:
             pass  # those that follow have no answer
         return calls
-
-
-def _nothing(_: PendingCall) -> None:
-    """Whoever asked looks at the calls in their order."""

@@ -75,6 +75,7 @@ class Housekeeper:
         "_holding",
         "_in_chunk",
         "_kept",
+        "_later",
         "_queued",
         "_sleeper",
         "_watching",
@@ -87,6 +88,7 @@ class Housekeeper:
         self._kept: dict[int, Kept] = {}
         self._heap: list[tuple[float, int]] = []
         self._queued: list[Kept] = []
+        self._later: dict[trio.lowlevel.Task, None] = {}
         self._sleeper = Sleeper()
         self._writer: trio.lowlevel.Task | None = None
         self._watching = self._writing = False
@@ -133,11 +135,13 @@ class Housekeeper:
 
     @trio.lowlevel.enable_ki_protection
     async def _write(self) -> None:
-        while self._kept or self._queued:
-            if not self._queued:
+        while self._kept or self._queued or self._later:
+            if not self._queued and not self._later:
                 self._writer = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
             self._flush_all()
+            while self._later:
+                trio.lowlevel.reschedule(self._later.popitem()[0])
         self._writing = False
 
     def _flush_all(self) -> None:
@@ -148,6 +152,18 @@ class Housekeeper:
             except Exception:
                 logger.exception("writing to a connection failed in an unforeseen way")
                 channel.abort("writing failed in an unforeseen way")
+
+    def go_on_later(self, task: trio.lowlevel.Task) -> None:
+        """Reschedule a task behind those that are rescheduled now, not beside them.
+
+        It may be cancelled meanwhile; then it says so by `stay`.
+        """
+        self._later[task] = None
+        self._wake_writer()
+
+    def stay(self, task: trio.lowlevel.Task) -> None:
+        """A task goes on by itself."""
+        self._later.pop(task, None)
 
     # -- chunks
 

@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rocketmq_sdk.client.api.pull import pull_request
-from rocketmq_sdk.client.together import Together
+from rocketmq_sdk.client.together import Together, nothing
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.protocol.flags import PullSysFlag
+from rocketmq_sdk.remoting.housekeeper import housekeeper
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.protocol.command import Command
@@ -130,21 +131,73 @@ class PullRuns:
         calls = self._begin(address, values)
         return PullRun(address, calls, first_offset, stride) if calls else None
 
-    def _begin(self, address: str, values: Sequence[tuple[str, ...]]) -> Sequence[PendingCall]:
+    def _begin(
+        self,
+        address: str,
+        values: Sequence[tuple[str, ...]],
+        on_done: Callable[[PendingCall], None] = nothing,
+    ) -> Sequence[PendingCall]:
         if self._together is None:
             self._together = Together(self._client, pull_request(self._header), _FIELDS)
-        return self._together.begin(address, values, self._timeout)
+        return self._together.begin(address, values, self._timeout, on_done)
 
-    async def alone(self, address: str) -> Command | None:
+    async def alone(self, address: str, take: Callable[[Command], bool]) -> Command | None:
         """The answer to one pull as the header says, written as those of a run are.
 
         None where it has to be asked for otherwise: it cannot leave like that, or the
-        broker wants another connection. Raises as `Channel.call` does.
+        broker wants another connection. `take` is offered the answer as soon as it is
+        here; where it takes it, whoever it wakes is before the caller of this. Raises
+        as `Channel.call` does.
         """
-        header = self._header
+        header, pull = self._header, _Alone(take)
         values = str(header.queue_offset), str(int(header.sys_flag)), str(header.commit_offset)
-        calls = self._begin(address, (values,))
+        calls = self._begin(address, (values,), pull)
         if not calls:
             return None
-        answer = await calls[0].wait()
+        answer = await pull.wait(calls[0])
         return None if answer.code == ResponseCode.GO_AWAY else answer
+
+
+class _Alone:
+    """One pull under way, and the task that waits for it."""
+
+    __slots__ = ("_call", "_take", "_task")
+
+    def __init__(self, take: Callable[[Command], bool]) -> None:
+        self._take = take
+        self._call: PendingCall | None = None
+        self._task: trio.lowlevel.Task | None = None
+
+    def __call__(self, call: PendingCall) -> None:
+        """The call is over. Runs in the reader of the channel."""
+        taken = False
+        try:
+            if call.response is not None:
+                taken = self._take(call.response)
+        finally:
+            if self._task is None:
+                pass  # nobody waits any more, or not yet
+            elif taken:
+                housekeeper().go_on_later(self._task)
+            else:
+                trio.lowlevel.reschedule(self._task)
+
+    async def wait(self, call: PendingCall) -> Command:
+        self._call = call
+        if call.done:
+            await trio.lowlevel.checkpoint()
+        else:
+            self._task = trio.lowlevel.current_task()
+            await trio.lowlevel.wait_task_rescheduled(self._abort)
+        if call.response is None:
+            assert call.error is not None
+            raise call.error
+        return call.response
+
+    def _abort(self, _raise_cancel: object) -> trio.lowlevel.Abort:
+        task, self._task = self._task, None
+        assert task is not None
+        assert self._call is not None
+        self._call.forget()
+        housekeeper().stay(task)
+        return trio.lowlevel.Abort.SUCCEEDED

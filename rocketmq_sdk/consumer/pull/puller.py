@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.config import FlowLimits, QueueConfig
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import PullResult
+    from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.protocol.subscription import SubscriptionData
 
 logger = logging.getLogger("rocketmq_sdk.consumer")
@@ -150,6 +151,9 @@ class QueuePuller:
         self._undecodable: int | None = None
         self._undecoded = 0
         self._single = 0
+        self._address = ""
+        self._early: tuple[PullResult, bool] | None = None
+        self._hooks = context.config.filter_hooks
         self._looping = trio.CancelScope()
         self._correcting = False
         config = context.config
@@ -227,7 +231,7 @@ class QueuePuller:
             if self.process_queue.is_blocked:
                 await self.process_queue.wait_room()
             began = self.last_pull = trio.current_time()
-            pulled = self.process_queue
+            pulled, self._early = self.process_queue, None
             try:
                 result = await self._pull()
             except RocketMQError as error:
@@ -242,34 +246,70 @@ class QueuePuller:
 
     async def _accept(self, result: PullResult, pulled: ProcessQueue, began: float) -> bool:
         """Do what an answer says; whether it was full, and the queue has more."""
-        config = self._context.config
-        self._note(result, began)
-        if self.process_queue is not pulled:
-            return False  # the offset was changed while the answer was on its way
+        early, self._early = self._early, None
+        if early is not None:
+            full = early[1]
+        else:
+            self._note(result, began)
+            if self.process_queue is not pulled:
+                return False  # the offset was changed while the answer was on its way
+            if result.status is PullStatus.OFFSET_ILLEGAL:
+                full = False
+                self._learn(result)
+                self._correcting = True
+                try:
+                    await self._correct(result.next_begin_offset)
+                finally:  # a seek cancels it
+                    self._correcting = False
+            else:
+                found, full = self._take(result, pulled)
+                if not found and trio.current_time() - began < _AT_ONCE:
+                    await trio.sleep(FLOW_CONTROL_DELAY)
+        if self._context.config.pull_interval:
+            await trio.sleep(self._context.config.pull_interval)
+            return False
+        return full
+
+    def _learn(self, result: PullResult) -> None:
+        """What any answer of the broker says of pulling."""
         self.complaint = ""
         if self._single:
             self._leave_single(result)
         self._broker_id = result.suggest_broker_id
-        before, found = pulled.next_offset, False
-        if result.status is PullStatus.OFFSET_ILLEGAL:
-            self._correcting = True
-            try:
-                await self._correct(result.next_begin_offset)
-            finally:  # a seek cancels it
-                self._correcting = False
-        else:
-            found = self._take_in(result)
-            if not found and trio.current_time() - began < _AT_ONCE:
-                await trio.sleep(FLOW_CONTROL_DELAY)
-        if config.pull_interval:
-            await trio.sleep(config.pull_interval)
-            return False
-        return (
+
+    def _take(self, result: PullResult, pulled: ProcessQueue) -> tuple[bool, bool]:
+        """Take in what an answer brought: whether that is anything, and whether it was
+        full, and the queue has more.
+        """
+        self._learn(result)
+        before = pulled.next_offset
+        found = self._take_in(result)
+        full = (
             found
             and self._takes_all
             and not self._single
             and pulled.next_offset - before == self._header.max_msg_nums
         )
+        return found, full
+
+    def _take_early(self, answer: Command) -> bool:
+        """Take in the messages of an answer as soon as it is here.
+
+        Runs in the reader of the connection: so listeners begin before the next pull
+        is made. What is not as usual is left to the task that pulls.
+        """
+        if answer.code != ResponseCode.SUCCESS or self._single or self._hooks:
+            return False
+        header, queue = self._header, self._queue
+        try:
+            result = pull_result(answer, queue.broker_name, self._address, header, tags=self._tags)
+        except RocketMQError:
+            return False  # it is decoded again, and the error is told
+        if result.status is not PullStatus.FOUND or not result.messages:
+            return False
+        self._note(result, self.last_pull or 0.0)
+        self._early = result, self._take(result, self.process_queue)[1]
+        return True
 
     async def _pull_together(self, size: int) -> None:
         """Pull by runs as long as all answers are full; else the next pull is alone.
@@ -353,7 +393,10 @@ class QueuePuller:
         header.queue_offset = self.process_queue.next_offset
         header.commit_offset = 0 if offset is None else offset
         header.sys_flag = self._flags if offset is None else self._flags | PullSysFlag.COMMIT_OFFSET
-        answer = await self._runs.alone(found.address)
+        self._address = found.address
+        answer = await self._runs.alone(found.address, self._take_early)
+        if self._early is not None:
+            return self._early[0]
         try:
             if answer is not None:
                 return pull_result(

@@ -15,6 +15,8 @@ import math
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import outcome
@@ -113,6 +115,7 @@ class ListenerService:
         self._line: deque[ProcessQueue] = deque()
         self._idle = trio.lowlevel.ParkingLot()
         self._nursery: trio.Nursery | None = None
+        self._context = copy_context()
         self._waking = False
         self._sweeping = False
         self._sweep = trio.Event()
@@ -135,7 +138,7 @@ class ListenerService:
         """
         if self.in_threads:
             check_clock_for_threads(trio.lowlevel.current_clock())
-        self._nursery = nursery
+        self._nursery, self._context = nursery, copy_context()
         if self._line:
             self._wake_one()
 
@@ -146,7 +149,10 @@ class ListenerService:
         worker = Worker()
         self._workers.append(worker)
         self._active += 1
-        nursery.start_soon(self._work, worker, name=f"listener of group {self._group}")
+        # It may be made by the reader of a connection, whose context is another one.
+        self._context.run(
+            partial(nursery.start_soon, self._work, worker, name=f"listener of group {self._group}")
+        )
 
     def resize(self, concurrency: int) -> None:
         """Run so many calls of the listener at the same time from now on.

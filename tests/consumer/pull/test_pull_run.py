@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
-from rocketmq_sdk import ConsumeFrom, LitePullConsumer, MessageQueue, PushConsumer
+from rocketmq_sdk import (
+    ConsumeFrom,
+    LitePullConsumer,
+    Message,
+    MessageQueue,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+)
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.consumer.pull.pull_run import MOST
 from rocketmq_sdk.protocol.command import Command
@@ -121,6 +129,96 @@ async def test_whatever_answers_a_pull_of_a_run_nothing_is_lost_or_doubled(
         assert len(troubled) == 5
         assert collector.bodies == [*map(str, range(BACKLOG))]
         assert committed(broker.embedded, "billing", "orders", 1) == [BACKLOG]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "interrupted", "interrupted in the listener"])
+async def test_the_end_of_a_consumer_in_the_middle_of_a_run(
+    autojump_clock: MockClock, collector: Collector, how: str
+) -> None:
+    """Some answers of the run are here, others come too late. Its client lives on."""
+    got: list[int] = []
+    served = 0
+    go_on = trio.Event()
+
+    async def listener(message: ReceivedMessage) -> None:
+        got.append(int(message.body))
+        if how == "interrupted in the listener" and len(got) == 6 * 32:
+            raise KeyboardInterrupt
+
+    def serve_late(channel: Channel, request: Command, serve: Handler) -> Any:
+        nonlocal served
+        served += request.ext_fields["topic"] == "orders"
+        if served <= 6:  # one alone, a run, and one of the next run
+            return serve(channel, request)
+
+        async def answer() -> Any:
+            await go_on.wait()
+            return serve(channel, request)
+
+        return answer
+
+    async with TestBroker() as broker, Producer("shop", namesrv=broker.party("one")) as producer:
+        await fill(broker)
+
+        async def consume() -> None:
+            async with PushConsumer(
+                "billing", client=producer.client, listener=listener, **FROM_THE_FIRST
+            ):
+                await until(lambda: len(got) == 6 * 32, 5)
+                if how == "interrupted":
+                    raise KeyboardInterrupt
+                scope.cancel()
+                await trio.sleep_forever()
+
+        with intercept(broker.embedded, RequestCode.PULL_MESSAGE, by=serve_late):
+            with trio.CancelScope() as scope:
+                if how == "cancelled":
+                    await consume()
+                else:
+                    with pytest.raises(KeyboardInterrupt):
+                        await consume()
+            (channel,) = (
+                channel
+                for address, channel in producer.client.remoting.channels().items()
+                if address is not None
+            )
+            assert served > 6
+            assert channel.statistics().in_flight == 0
+            go_on.set()
+            await until(lambda: channel.statistics().late_answers >= served - 6, 5)
+        (done,) = committed(broker.embedded, "billing", "orders", 1)
+        assert got == [*range(6 * 32)]
+        assert done == 6 * 32 - (how == "interrupted in the listener")
+        async with PushConsumer(
+            "billing", client=producer.client, listener=collector, **FROM_THE_FIRST
+        ):
+            await until(lambda: len(collector.messages) >= BACKLOG - done, 60)
+        assert collector.bodies == [*map(str, range(done, BACKLOG))]
+
+
+async def test_a_listener_begins_before_the_next_pull_leaves(autojump_clock: MockClock) -> None:
+    pulled: list[int] = []
+
+    async def listener(_message: ReceivedMessage) -> None:
+        pulled.append(count())
+
+    def count() -> int:
+        return sum(each.ext_fields["topic"] == "orders" for each in pulls.requests)
+
+    async with TestBroker() as broker, Producer("shop", namesrv=broker.party("one")) as producer:
+        await fill(broker, 0)
+        with intercept(broker.embedded, RequestCode.PULL_MESSAGE) as pulls:
+            async with PushConsumer(
+                "billing", client=producer.client, listener=listener, **FROM_THE_FIRST
+            ):
+                for number in range(10):
+                    await trio.sleep(1)
+                    before = count()
+                    await producer.send(Message("orders", b"x"))
+                    await until(lambda number=number: len(pulled) > number, 5)
+                    assert pulled[-1] == before
+                    await trio.sleep(1)
+                    assert count() == before + 1
 
 
 async def test_a_run_keeps_below_the_limits_of_the_queue(autojump_clock: MockClock) -> None:
