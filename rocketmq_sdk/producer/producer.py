@@ -395,15 +395,20 @@ class Producer(SendEngine):
         """
         loop = self._running_loop()
         parts = handle_parts(handle)
-        await loop.find_route(parts.topic)
-        seconds = self._timeout if timeout is None else to_seconds(timeout)
         broker = parts.broker_name
-        if self.client.brokers.address(broker) is None:
-            # A proxy in front of the brokers has a name of its own.
-            broker = next(
-                (queue.broker_name for queue in await self.publish_queues(parts.topic)), broker
-            )
-        return await recall_message(self.client, parts, self._group, seconds, broker_name=broker)
+        seconds = self._timeout if timeout is None else to_seconds(timeout)
+        deadline = trio.current_time() + seconds
+        with trio.move_on_at(deadline) as asking:
+            await loop.find_route(parts.topic)
+            if self.client.brokers.address(broker) is None:
+                # A proxy in front of the brokers has a name of its own.
+                broker = next(
+                    (queue.broker_name for queue in await self.publish_queues(parts.topic)), broker
+                )
+        if asking.cancelled_caught:
+            raise _no_route_in_time(parts.topic, seconds)
+        left = max(0.0, deadline - trio.current_time())
+        return await recall_message(self.client, parts, self._group, left, broker_name=broker)
 
     @checked
     async def request(
@@ -510,10 +515,7 @@ class Producer(SendEngine):
                 for topic in topics:
                     nursery.start_soon(self.publish_queues, topic)
         if asking.cancelled_caught:
-            raise RequestTimeoutError(
-                f"no name server has told the routes of {', '.join(topics)} within {seconds:g} s",
-                outcome_unknown=False,
-            )
+            raise _no_route_in_time(", ".join(topics), seconds)
         targets = [target for topic in topics for target in self._topics[topic].targets]
         await connect_to_all({target.address for target in targets}, self.client, deadline)
 
@@ -562,3 +564,10 @@ class Producer(SendEngine):
         raise SendTimeout(
             f"no broker has told the type of the topic within {seconds:g} s", outcome_unknown=False
         )
+
+
+def _no_route_in_time(topics: str, seconds: float) -> RequestTimeoutError:
+    return RequestTimeoutError(
+        f"no name server has told the routes of {topics} within {seconds:g} s",
+        outcome_unknown=False,
+    )

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.clock import STOOD_STILL
+from rocketmq_sdk.remoting.housekeeper import READ_FIRST
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
@@ -22,6 +25,8 @@ GRACE: Final = 0.1
 """Seconds after its deadline at which a message is ended here."""
 REST: Final = 0.02
 """Seconds before a look at all messages, of which there may be many."""
+AFTER_STANDSTILL: Final = READ_FIRST + 0.1
+"""Seconds before it when the loop was blocked: connections read first what has come."""
 
 
 class Timekeeper:
@@ -80,7 +85,7 @@ class Timekeeper:
             if self.due + GRACE <= now:
                 # If the loop has stood still, answers that have come meanwhile are
                 # read first.
-                await trio.sleep(REST)
+                await trio.sleep(AFTER_STANDSTILL if now - moment > STOOD_STILL else REST)
                 self._end_overdue(now)
 
     def _resume_rested(self, now: float) -> None:

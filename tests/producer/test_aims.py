@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import TYPE_CHECKING
 
 import pytest
@@ -91,3 +92,7 @@ async def test_warming_up_keeps_to_its_time_and_names_what_is_missing(
         with pytest.raises(RequestTimeoutError, match=r"the routes of t, other within 0\.5 s"):
             await producer.warm_up("t", "other", timeout=0.5)
         assert trio.current_time() - began == pytest.approx(0.5)
+        handle = b64encode(b"v1 other b9 1700000000000 id").decode()
+        with pytest.raises(RequestTimeoutError, match=r"the routes of other within 0\.5 s"):
+            await producer.recall(handle, timeout=0.5)
+        assert trio.current_time() - began == pytest.approx(1)

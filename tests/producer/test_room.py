@@ -11,28 +11,11 @@ import pytest
 import trio
 
 from rocketmq_sdk.errors import ConfigurationError, SendTimeout, TooManyRequestsError
-from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2
-from support.peers import SILENT, ScriptedBroker, open_cluster
-from support.producing import Running, message
+from support.peers import SILENT, open_cluster
+from support.producing import Running, message, slow
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
-
-    from rocketmq_sdk.protocol.command import Command
-    from rocketmq_sdk.remoting.channel import Channel
-
-
-def slow(broker: ScriptedBroker, seconds: float) -> Any:
-    """A step of a script: answer after a time."""
-
-    def step(_channel: Channel, request: Command) -> Any:
-        async def answer() -> Command:
-            await trio.sleep(seconds)
-            return broker.answer(SendMessageRequestHeaderV2.from_ext(request.ext_fields))
-
-        return answer
-
-    return step
 
 
 @pytest.mark.parametrize("auto_batch", [False, True])

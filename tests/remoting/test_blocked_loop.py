@@ -9,17 +9,23 @@ import trio
 
 from rocketmq_sdk.errors import SendTimeout
 from support.peers import SILENT, open_cluster
-from support.producing import Running, message
+from support.producing import Running, message, slow
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
 
+@pytest.mark.parametrize("takes", [0, 0.04])
 @pytest.mark.parametrize("blocked", [3.5, 60.0])
-async def test_answers_in_the_socket_count(autojump_clock: MockClock, blocked: float) -> None:
+async def test_answers_in_the_socket_count(
+    autojump_clock: MockClock, blocked: float, takes: float
+) -> None:
+    """So do those to requests that could not leave before, if they come soon."""
     async with open_cluster() as cluster, Running(cluster) as producer:
         for _ in range(8):  # both brokers are connected
             await producer.send(message())
+        for broker in cluster.brokers:
+            broker.script = [slow(broker, takes)] * 60
         for _ in range(20):
             handles = [producer.submit(message()) for _ in range(3)]
             autojump_clock.jump(blocked)  # as when a task computes and does not yield

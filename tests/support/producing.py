@@ -6,11 +6,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import trio
+
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.producer import Producer
+from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2
 
 if TYPE_CHECKING:
-    from support.peers import Cluster
+    from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.remoting.channel import Channel
+    from support.peers import Cluster, ScriptedBroker
 
 
 class Running:
@@ -34,3 +39,16 @@ class Running:
 
 def message(body: bytes = b"body", **options: Any) -> Message:
     return Message("t", body, **options)
+
+
+def slow(broker: ScriptedBroker, seconds: float) -> Any:
+    """A step of a script: answer after a time."""
+
+    def step(_channel: Channel, request: Command) -> Any:
+        async def answer() -> Command:
+            await trio.sleep(seconds)
+            return broker.answer(SendMessageRequestHeaderV2.from_ext(request.ext_fields))
+
+        return answer
+
+    return step

@@ -225,8 +225,10 @@ class LitePullMember(QueueMembership):
         """
         owned = self._rebalancer.owned.get(queue)
         if owned is None:
+            namespace = self._client.namespace
             raise ConfigurationError(
-                f"{queue!r} does not belong to this consumer of group {self._group!r} now"
+                f"{namespace.unwrap_queue(queue)!r} does not belong to this consumer of group "
+                f"{namespace.unwrap(self._group)!r} now"
             )
         return owned
 

@@ -72,8 +72,12 @@ class HungPlaces(Generic[_Place, _Found]):
         try:
             with trio.move_on_after(PATIENCE):
                 await attempt.ended.wait()
-        finally:
-            attempt.late = attempt.found is None
+        except BaseException:
+            attempt.late = True
+            if attempt.found is not None:  # it came in the same pass of the loop
+                self.arrived.append((place, attempt.found))
+            raise
+        attempt.late = attempt.found is None
         if attempt.error is not None:
             raise attempt.error
         if attempt.found is None:
