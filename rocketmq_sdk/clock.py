@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 SUSPENSION: Final = 1.0
 """The least seconds that count as a suspension of the machine."""
@@ -66,6 +66,22 @@ def monotonic_ms(clock: Clock) -> int:
     return int(clock.monotonic() * 1000)
 
 
+_without_suspensions = False
+
+
+@contextmanager
+def without_suspensions() -> Iterator[None]:
+    """Let `suspended` tell nothing, in the whole process: for runs in virtual time that
+    are the same each time.
+    """
+    global _without_suspensions
+    before, _without_suspensions = _without_suspensions, True
+    try:
+        yield
+    finally:
+        _without_suspensions = before
+
+
 if hasattr(time, "CLOCK_BOOTTIME"):
 
     def suspended() -> float:
@@ -74,6 +90,8 @@ if hasattr(time, "CLOCK_BOOTTIME"):
         The clocks of trio and of `time.monotonic` stand still then. 0.0 where the
         system does not tell (it does on Linux).
         """
+        if _without_suspensions:
+            return 0.0
         # Two looks are never at the same moment, so there are no exact numbers.
         difference = round(time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(), 1)
         return difference if difference >= SUSPENSION else 0.0

@@ -8,6 +8,7 @@ a ROCKETMQ binary header and travel with a JSON header only.
 from __future__ import annotations
 
 from enum import IntEnum
+from functools import lru_cache
 from typing import Final
 
 
@@ -296,6 +297,7 @@ def response_name(code: int) -> str:
         return str(code)
 
 
+@lru_cache(maxsize=1024)
 def request_name(code: int) -> str:
     """The name of a request code, or its number as text when it is unknown."""
     try:

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from rocketmq_sdk.sleeper import Sleeper
+from rocketmq_sdk.sleeper import Sleeper, sleep
 from rocketmq_sdk.testing.simulation.seeded import JumpingClock
 
 if TYPE_CHECKING:
@@ -74,3 +74,49 @@ def test_an_alarm_that_wakes_nobody_takes_no_turn() -> None:
         assert trio.current_time() == 50
 
     trio.run(main, clock=JumpingClock(), instruments=[Count()])
+
+
+def test_what_needs_no_task_is_passed_over_without_a_turn() -> None:
+    """By the function that a sleeper is given; its errors are the task's."""
+    turns, asked, woke = 0, [], []
+    needed = 50.0
+
+    class Count(trio.abc.Instrument):
+        def after_io_wait(self, timeout: float) -> None:
+            nonlocal turns
+            turns += 1
+
+    def pass_over(now: float) -> float:
+        asked.append(now)
+        if now > 100:
+            raise ValueError("what is due has failed")
+        return now if now >= needed else now + 1
+
+    async def main() -> None:
+        sleeper = Sleeper(pass_over)
+        before = turns
+        for _ in range(2):
+            await sleeper.sleep_until(trio.current_time() + 1)
+            woke.append(trio.current_time())
+        assert turns - before < 5
+        await sleeper.sleep_until(101)
+        woke.append(trio.current_time())
+
+    trio.run(main, clock=JumpingClock(), instruments=[Count()])
+    assert woke == [50, 51, 101]
+    assert asked == [*range(1, 52), 101]
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_a_light_sleep_takes_its_time_and_can_be_cancelled(
+    clock: Callable[[], trio.abc.Clock],
+) -> None:
+    async def main() -> None:
+        began = trio.current_time()
+        await sleep(3)
+        with trio.move_on_after(5) as scope:
+            await sleep(100)
+        assert scope.cancelled_caught
+        assert round(trio.current_time() - began, 3) == 8
+
+    trio.run(main, clock=clock())

@@ -55,7 +55,7 @@ class Housekeeping:
         self._jobs["statistics"] = _Job(lambda: TICK_SECONDS * 1000, self._count, None)
         self._due: dict[str, float] = {}
         """When each job that is not being done is due."""
-        self._sleeper = Sleeper()
+        self._sleeper = Sleeper(self._pass_over)
 
     async def run(self) -> None:
         """Do each job when it is due, none behind another one: a disk may hang.
@@ -75,6 +75,16 @@ class Housekeeping:
                         nursery.start_soon(self._work, name, job.work)
                     else:
                         self._due[name] = now + job.interval_ms() / 1000
+
+    def _pass_over(self, now: float) -> float:
+        """When a task is needed next; what is due and needs none is done at once."""
+        for name, when in self._due.items():
+            if when <= now:
+                job = self._jobs[name]
+                if job.begin() and job.work is not None:
+                    return now
+                self._due[name] = now + job.interval_ms() / 1000
+        return min(self._due.values(), default=math.inf)
 
     def _arm(self, name: str) -> None:
         self._due[name] = due = trio.current_time() + self._jobs[name].interval_ms() / 1000

@@ -62,7 +62,7 @@ WHOLE_FRAME: Final = 1 << 31
 _TOLERATED: Final = 64 * KIBIBYTE
 """Most bytes of a body that is not strict JSON; the tolerant reader takes long."""
 KEPT_BODY: Final = 4 * KIBIBYTE
-"""Most bytes of a body that is kept decoded."""
+"""Most bytes of a body, with the fields of its header, that is kept decoded."""
 KEPT_BODIES: Final = 256 * KIBIBYTE
 """Bytes of the bodies that are kept decoded for one kind of request."""
 AT_ONCE: Final = 32 * KIBIBYTE
@@ -169,7 +169,7 @@ class Request(NamedTuple):
     """Most bytes of the body."""
     repeated: bool = False
     """Whether clients send the same body again and again, all the time that they are
-    there: the last ones are kept decoded. For a row without header and `read_body`.
+    there: the last ones are kept decoded, with their headers.
     """
     asked: Asked = Asked.ANY
     vip: bool = True
@@ -262,6 +262,16 @@ def _raw(row: Request, answers: Answers) -> Handler:
     return admitted
 
 
+_Written = tuple[bytes, tuple[object, ...]]
+"""A body, and the fields that are decoded with it."""
+
+
+def _cost_of(written: _Written) -> int:
+    """Bytes of the keys of what is kept decoded."""
+    body, fields = written
+    return len(body) + (len(repr(fields)) if fields else 0)
+
+
 class _Decoded:
     """Decodes what a row names and serves it; a broker has about a hundred of them."""
 
@@ -285,7 +295,7 @@ class _Decoded:
         self._connection = row.connection
         self._answers = answers
         self._decoding = decoding
-        self._kept: dict[bytes, object] = {}
+        self._kept: dict[_Written, list[object]] = {}
         self._kept_bytes = 0
 
     def without_body(self, channel: Channel, command: Command) -> Answer:
@@ -306,26 +316,32 @@ class _Decoded:
         size, unpacked = len(command.body), self._row.unpacked
         if size > self._most:
             check_body_size(command, self._most)
-        if self._row.repeated and size <= KEPT_BODY:
-            return self._serve(channel, command, [self._known_body(command)])
         inflated = 0 if unpacked is None else unpacked(command)
+        if self._row.repeated and size <= KEPT_BODY and not inflated:
+            return self._serve(channel, command, self._known_arguments(command))
         if size > AT_ONCE or inflated:
             return lambda: self._later(channel, command, inflated)
         return self._serve(channel, command, self._arguments(command))
 
-    def _known_body(self, command: Command) -> object:
-        """A body that came before in the same bytes, or comes again: decoded once."""
+    def _known_arguments(self, command: Command) -> list[object]:
+        """What came before in the same bytes, or comes again: decoded once."""
         kept, written = self._kept, command.body
-        body = kept.get(written)
-        if body is None:
-            [body] = self._arguments(command)
+        fields: tuple[object, ...] = ()
+        if self._header is not None:
+            fields = (command.version, *command.ext_fields.items())
+        decoded = kept.get((written, fields))
+        if decoded is None:
+            decoded = self._arguments(command)
+            cost = _cost_of((written, fields))
+            if cost > KEPT_BODY:
+                return decoded
             while self._kept_bytes > KEPT_BODIES:
                 oldest = next(iter(kept))
                 del kept[oldest]
-                self._kept_bytes -= len(oldest)
-            kept[written] = body
-            self._kept_bytes += len(written)
-        return body
+                self._kept_bytes -= _cost_of(oldest)
+            kept[written, fields] = decoded
+            self._kept_bytes += cost
+        return decoded
 
     def _arguments(self, command: Command) -> list[object]:
         row, decoded = self._row, list[object]()

@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Final
 import attrs
 import trio
 
-from rocketmq_sdk.client.api.members import send_heartbeat
+from rocketmq_sdk.client.api.members import heartbeat_answer, heartbeat_command
 from rocketmq_sdk.errors import RocketMQError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from rocketmq_sdk.client.api.caller import Caller
+    from rocketmq_sdk.client.api.caller import AddressesCaller
     from rocketmq_sdk.client.brokers import BrokerAddresses
     from rocketmq_sdk.client.troubles import Troubles
     from rocketmq_sdk.protocol.bodies.members import HeartbeatData
+    from rocketmq_sdk.protocol.command import Command
 
 logger = logging.getLogger("rocketmq_sdk.client")
 FIRST_AFTER: Final = 1.0
@@ -63,7 +64,7 @@ class Heartbeats:
 
     def __init__(
         self,
-        caller: Caller,
+        caller: AddressesCaller,
         brokers: BrokerAddresses,
         data: Callable[[], HeartbeatData],
         interval: float,
@@ -94,9 +95,19 @@ class Heartbeats:
         Returns when each has answered or failed.
         """
         data = self._data()
-        async with trio.open_nursery() as nursery:
-            for address in self._addresses(data):
-                nursery.start_soon(self.beat, address, data)
+        await self._beat_at(self._addresses(data), data)
+
+    async def _beat_at(self, addresses: Sequence[str], data: HeartbeatData) -> None:
+        """One heartbeat to each of some brokers; a full one follows where it has to."""
+        fingerprint = data.fingerprint() if self._v2 else 0
+        answers = await self._caller.call_addresses(
+            [(address, self._command(address, data, fingerprint)) for address in addresses]
+        )
+        for address, answer in zip(addresses, answers, strict=True):
+            if not self._takes(address, fingerprint, answer):
+                # Another member has other subscriptions, or the broker has forgotten:
+                # it must have all of it now.
+                await self.beat(address)
 
     async def beat_all_now(self, nursery: trio.Nursery) -> None:
         """As `beat_all`, but waits for at most a second; late answers count too.
@@ -145,29 +156,34 @@ class Heartbeats:
         data = data or self._data()
         if not data.producer_data_set and not data.consumer_data_set:
             return
-        fingerprint = 0
+        await self._beat_at([address], data)
+
+    def _command(self, address: str, data: HeartbeatData, fingerprint: int) -> Command:
         if self._v2:
-            fingerprint = data.fingerprint()
             data = (
                 _short(data, fingerprint)
                 if self._known.get(address) == fingerprint
                 else attrs.evolve(data, heartbeat_fingerprint=fingerprint)
             )
+        return heartbeat_command(self._encoded(data))
+
+    def _takes(self, address: str, fingerprint: int, response: Command | RocketMQError) -> bool:
+        """Note the answer of a broker; False when a full heartbeat has to follow."""
         try:
-            answer = await send_heartbeat(self._caller, address, self._encoded(data))
+            if isinstance(response, RocketMQError):
+                raise response
+            answer = heartbeat_answer(response, address)
         except RocketMQError as error:
             self.forget(address)
             self._troubles.broker_failed(address, error)
             logger.warning("a heartbeat to %s failed: %s", address, error)
-            return
+            return True
         self._troubles.broker_answered(address)
         self._brokers.remember_version(address, answer.version)
         if self._v2 and answer.knows_v2 and not answer.subscriptions_changed:
             self._known[address] = fingerprint
-        elif self._known.pop(address, None) is not None:
-            # Another member has other subscriptions, or the broker has forgotten: it
-            # must have all of it now.
-            await self.beat(address)
+            return True
+        return self._known.pop(address, None) is None
 
     def _encoded(self, data: HeartbeatData) -> bytes:
         written = self._written

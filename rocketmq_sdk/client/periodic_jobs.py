@@ -6,8 +6,9 @@ tasks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from itertools import count
 from typing import Final
 
@@ -20,6 +21,10 @@ Job = Callable[[], Awaitable[float]]
 Idle = Callable[[], float | None]
 """Returns the seconds until a job is due again that has nothing to do, else None."""
 _numbers: Final = count()
+
+
+async def _nothing() -> float:
+    return math.inf
 
 
 class _Entry:
@@ -44,7 +49,7 @@ class PeriodicJobs:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, _Entry]] = []
         self._of_owner: dict[trio.Nursery, list[_Entry]] = {}
-        self._sleeper = Sleeper()
+        self._sleeper = Sleeper(self._pass_over)
 
     def add(
         self,
@@ -62,6 +67,13 @@ class PeriodicJobs:
         self._of_owner.setdefault(nursery, []).append(entry)
         self._schedule(entry, after)
 
+    def add_quick(self, nursery: trio.Nursery, work: Callable[[], float]) -> None:
+        """Do something now and then, without a task; it returns the seconds until then.
+
+        It must not raise. Call `leave` before the nursery ends.
+        """
+        self.add(nursery, _nothing, idle=work)
+
     def leave(self, nursery: trio.Nursery) -> None:
         """Start no job in this nursery any more; those that run go on."""
         for entry in self._of_owner.pop(nursery, ()):
@@ -71,6 +83,19 @@ class PeriodicJobs:
         due = trio.current_time() + after
         heappush(self._heap, (due, next(_numbers), entry))
         self._sleeper.wake_at(due)
+
+    def _pass_over(self, now: float) -> float:
+        """When a task is to be started next; jobs that are due and idle are put off."""
+        heap = self._heap
+        while heap and heap[0][0] <= now:
+            entry = heap[0][2]
+            if entry.job is None:
+                heappop(heap)
+            elif (pause := entry.idle()) is None:
+                return now
+            else:
+                heapreplace(heap, (now + pause, next(_numbers), entry))
+        return heap[0][0] if heap else math.inf
 
     async def run(self) -> None:
         """Start what is due, until cancelled."""
@@ -86,7 +111,7 @@ class PeriodicJobs:
                     entry.nursery.start_soon(self._once, entry, entry.job)
                 else:
                     self._schedule(entry, pause)
-            await self._sleeper.sleep_until(heap[0][0] if heap else float("inf"))
+            await self._sleeper.sleep_until(heap[0][0] if heap else math.inf)
 
     async def _once(self, entry: _Entry, job: Job) -> None:
         pause = await job()

@@ -252,6 +252,20 @@ class RouteCache:
             # would end, with all that the callers hold.
             del flight
 
+    async def _fetch_here(self, topic: str) -> None:
+        """`fetch` without a task for the query: the caller's ends with the client."""
+        key = (topic, None)
+        if key in self._flights:
+            await self.fetch(topic)
+            return
+        flight = self._flights[key] = _Flight()
+        try:
+            await self._fly(key, flight)
+            if flight.error is not None:
+                raise flight.error
+        finally:
+            del flight  # as in `fetch`
+
     async def _fly(self, key: tuple[str, DefaultTopic | None], flight: _Flight) -> None:
         topic, default = key
         entry = self._entry(topic)
@@ -345,7 +359,7 @@ class RouteCache:
         False when no name server answers, so that the others wait as well.
         """
         try:
-            await self.fetch(entry.topic)
+            await self._fetch_here(entry.topic)
         except TopicNotFoundError as error:
             logger.debug(
                 "no route for topic %r: %s", entry.topic, error, extra=about(topic=entry.topic)

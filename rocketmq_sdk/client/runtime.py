@@ -48,7 +48,7 @@ from rocketmq_sdk.remoting.credentials import Signing
 from rocketmq_sdk.validators import refuse_unknown
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from rocketmq_sdk.model.route import TopicRoute
     from rocketmq_sdk.remoting.channel import Channel
@@ -416,6 +416,17 @@ class Client(RunsOnce):
         command.encoding = self.config.header_encoding
         return await self.remoting.call(
             address, command, self.config.api_timeout if timeout is None else timeout
+        )
+
+    async def call_addresses(
+        self, requests: Sequence[tuple[str, Command]], timeout: float | None = None
+    ) -> list[Command | RocketMQError]:
+        """Ask several peers at the same time; errors stand where answers would."""
+        for _address, command in requests:
+            _check_command(command)
+            command.encoding = self.config.header_encoding
+        return await self.remoting.call_all(
+            requests, self.config.api_timeout if timeout is None else timeout
         )
 
     async def call_broker(

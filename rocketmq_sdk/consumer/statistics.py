@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 import attrs
@@ -151,10 +151,10 @@ class Rates:
             (now, {topic: of_topic.values() for topic, of_topic in counters.items()})
         )
 
-    def sampling(self, counters: Mapping[str, Counters]) -> Callable[[], Awaitable[float]]:
-        """A periodic job that takes samples."""
+    def sampling(self, counters: Mapping[str, Counters]) -> Callable[[], float]:
+        """A quick periodic job that takes samples."""
 
-        async def sample() -> float:
+        def sample() -> float:
             self.sample(trio.current_time(), counters)
             return SAMPLE_INTERVAL
 

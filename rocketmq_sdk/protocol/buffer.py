@@ -11,23 +11,24 @@ class ReceiveBuffer:
     complete, however small the pieces are.
     """
 
-    __slots__ = ("_kept", "needed")
+    __slots__ = ("kept", "needed")
 
     def __init__(self) -> None:
-        self._kept = bytearray()
+        self.kept = bytearray()
+        """What is kept; for reading."""
         self.needed = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self.kept)
 
     @property
     def allocated(self) -> int:
         """Bytes of memory that the kept bytes take; it grows ahead of them."""
-        return self._kept.__alloc__()
+        return self.kept.__alloc__()
 
     def keep(self, data: bytes | memoryview, needed: int) -> None:
         """Keep the beginning of a frame until `needed` bytes are there."""
-        self._kept += data
+        self.kept += data
         self.needed = needed
 
     def complete(self, data: bytes, start: int) -> tuple[bytes | None, int]:
@@ -36,16 +37,16 @@ class ReceiveBuffer:
         None while there are too few; then the rest of `data` is kept too. Also where
         `data` goes on behind them. Nothing else of `data` is copied.
         """
-        kept = self._kept
+        kept = self.kept
         stop = start + self.needed - len(kept)
         if stop > len(data):
             kept += memoryview(data)[start:]
             return None, len(data)
         whole = b"".join((kept, memoryview(data)[start:stop]))
-        self._kept = bytearray()
+        self.kept = bytearray()
         return whole, stop
 
     def clear(self) -> None:
         """Drop all kept bytes."""
-        self._kept = bytearray()
+        self.kept = bytearray()
         self.needed = 0

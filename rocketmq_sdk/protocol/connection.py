@@ -260,7 +260,7 @@ class Connection:
             return commands
         # Most chunks leave the state as it was; the table is asked only when it
         # changes.
-        if end == len(data) and not self._buffer:
+        if end == len(data) and not self._buffer.kept:
             if self._receive_state is not ReceiveState.BETWEEN_FRAMES:
                 self._move(Incoming.WHOLE_FRAMES)
         elif self._receive_state is not ReceiveState.INSIDE_FRAME:
@@ -270,7 +270,7 @@ class Connection:
     def _split_all(self, data: bytes, commands: list[Command]) -> int:
         """`_split` behind the frame whose beginning is kept, which comes first."""
         buffer, start = self._buffer, 0
-        while buffer:  # first the words that tell its length, then the rest
+        while buffer.kept:  # first the words that tell its length, then the rest
             complete, start = buffer.complete(data, start)
             if complete is None:
                 return start

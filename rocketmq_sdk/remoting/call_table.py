@@ -185,16 +185,23 @@ class CallTable:
 
     def is_overdue(self, now: float) -> bool:
         """Whether the deadline of a call without an answer has passed."""
-        heap = self._heap
+        return self.next_deadline() <= now
+
+    def next_deadline(self) -> float:
+        """The earliest deadline of a call without an answer; infinite for none."""
+        heap, slots = self._heap, self.slots
+        if not slots:
+            heap.clear()
+            return math.inf
         while heap:
             deadline, first, last = heap[0]
             earliest = self._earliest(first, last)
             if earliest <= deadline:
-                return deadline <= now
+                return deadline
             heapq.heappop(heap)
             if earliest != math.inf and first != last:
                 heapq.heappush(heap, (earliest, first, last))
-        return False
+        return math.inf
 
     def _earliest(self, first: int, last: int) -> float:
         """The earliest deadline of the calls with these opaques; infinite for none."""
@@ -224,7 +231,7 @@ class CallTable:
                 )
             if first != last and (later := self._earliest(first, last)) != math.inf:
                 heapq.heappush(heap, (later, first, last))
-        return heap[0][0] if heap else math.inf
+        return self.next_deadline()
 
     def wake_at(self, moment: float) -> None:
         """Have the channel swept at `moment` if that is earlier than it would be."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from rocketmq_sdk.protocol.command import Command
-    from rocketmq_sdk.remoting.channel import Channel, ChannelLimits, Handler
+    from rocketmq_sdk.remoting.channel import Channel, ChannelLimits, Handler, PendingCall
     from rocketmq_sdk.remoting.source import ChannelSource
     from rocketmq_sdk.transport.tls_files import ContextSource
 
@@ -268,11 +268,71 @@ class RemotingClient:
             timeout = self._left(deadline, address)
         response = await channel.call(command, timeout)
         if response.code == ResponseCode.GO_AWAY:
-            self.retire(address, channel)
-            channel = await self.channel(address, self._left(deadline, address))
-            response = await channel.call(command, self._left(deadline, address))
+            response = await self._call_again(address, channel, command, deadline)
         self.conclude(address, command, response)
         return response
+
+    async def _call_again(
+        self, address: str | None, channel: Channel, command: Command, deadline: float
+    ) -> Command:
+        """Send a request that was told to go away on a new connection."""
+        self.retire(address, channel)
+        channel = await self.channel(address, self._left(deadline, address))
+        return await channel.call(command, self._left(deadline, address))
+
+    async def call_all(
+        self, requests: Sequence[tuple[str, Command]], timeout: float
+    ) -> list[Command | RocketMQError]:
+        """`call` for several at the same time; errors stand where answers would.
+
+        Those that are connected already cost no task. Where a peer asks to go away the
+        timeout counts anew, as others may have been waited for before.
+        """
+        found: list[Command | RocketMQError | None] = [None] * len(requests)
+        calls: list[tuple[int, Channel, PendingCall]] = []
+        alone: list[int] = []
+        for number, (address, command) in enumerate(requests):
+            channel = self.channel_nowait(address)
+            if channel is None:
+                alone.append(number)
+                continue
+            try:
+                self.intercept(address, command)
+                calls.append((number, channel, channel.submit(command, timeout)))
+            except RocketMQError as error:
+                found[number] = error.with_traceback(None)
+
+        async def call_alone(number: int) -> None:
+            try:
+                found[number] = await self.call(*requests[number], timeout)
+            except RocketMQError as error:
+                found[number] = error.with_traceback(None)
+
+        async def answers() -> None:
+            for number, channel, call in calls:
+                address, command = requests[number]
+                try:
+                    response = call.response or await call.wait()
+                    if response.code == ResponseCode.GO_AWAY:
+                        ends = trio.current_time() + timeout
+                        response = await self._call_again(address, channel, command, ends)
+                    self.conclude(address, command, response)
+                    found[number] = response
+                except RocketMQError as error:
+                    found[number] = error.with_traceback(None)
+
+        try:
+            if not alone:
+                await answers()
+            else:
+                async with open_quiet_nursery() as nursery:
+                    for number in alone:
+                        nursery.start_soon(call_alone, number)
+                    await answers()
+        finally:
+            for _number, _channel, call in calls:
+                call.forget()
+        return [each for each in found if each is not None]
 
     async def send_oneway(self, address: str | None, command: Command, timeout: float) -> None:
         """Queue a one-way request; `timeout` is for connecting.

@@ -278,11 +278,22 @@ class CommandChannel(Channel):
         due = self.calls.fail_overdue(now)
         return min(due, self._watch(now))
 
+    def quiet_until(self, now: float) -> float:
+        """When `sweep` is needed if nothing happens before; `now` for at once.
+
+        For the housekeeper.
+        """
+        return max(now, min(self.calls.next_deadline(), self._watched_until()))
+
     def flush_queued(self) -> None:
         """Write what was queued. For the housekeeper, where it has been asked to."""
 
     def _watch(self, _now: float) -> float:
         """Look after the connection; gives the next moment to look again."""
+        return math.inf
+
+    def _watched_until(self) -> float:
+        """When `_watch` has something to do if nothing happens before."""
         return math.inf
 
     # The end

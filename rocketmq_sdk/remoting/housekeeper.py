@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import logging
 import math
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from rocketmq_sdk.clock import AlarmClock
 from rocketmq_sdk.remoting.side_lane import SideLane
 from rocketmq_sdk.sleeper import Sleeper
 
@@ -57,6 +58,10 @@ class Kept(Protocol):
         """Do what is due; returns the next moment at which something will be."""
         ...
 
+    def quiet_until(self, now: float) -> float:
+        """When `sweep` has something to do if nothing happens; `now` for at once."""
+        ...
+
     def flush_queued(self) -> None:
         """Write what was queued."""
         ...
@@ -71,6 +76,8 @@ class Housekeeper:
 
     __slots__ = (
         "_after",
+        "_alarms",
+        "_armed",
         "_heap",
         "_holding",
         "_in_chunk",
@@ -89,11 +96,13 @@ class Housekeeper:
         self._heap: list[tuple[float, int]] = []
         self._queued: list[Kept] = []
         self._later: dict[trio.lowlevel.Task, None] = {}
-        self._sleeper = Sleeper()
+        self._sleeper = Sleeper(self._pass_over)
         self._writer: trio.lowlevel.Task | None = None
         self._watching = self._writing = False
-        self._in_chunk = self._holding = False
+        self._in_chunk = self._holding = self._armed = False
         self._after: list[Callable[[], None]] = []
+        clock = trio.lowlevel.current_clock()
+        self._alarms = clock if isinstance(clock, AlarmClock) else None
         self.lane = SideLane()
         """For those that would hold up many others."""
 
@@ -104,7 +113,7 @@ class Housekeeper:
         if not self._watching:
             self._watching = True
             trio.lowlevel.spawn_system_task(self._watch, name="watch of all channels")
-        if not self._writing:
+        if not self._writing and self._alarms is None:
             self._writing = True
             trio.lowlevel.spawn_system_task(self._write, name="writer of all channels")
 
@@ -123,9 +132,20 @@ class Housekeeper:
         if not self._holding:
             self._wake_writer()
 
+    def _write_at_alarm(self) -> bool:
+        """What the writer does, where the clock has alarms: without a turn."""
+        self._armed = False
+        self._flush_all()
+        self._let_go_on()
+        return trio.lowlevel.current_statistics().tasks_runnable > 0
+
     def _wake_writer(self) -> None:
-        writer = self._writer
-        if writer is not None:
+        alarms, writer = self._alarms, self._writer
+        if alarms is not None:
+            if not self._armed:
+                self._armed = True
+                alarms.call_at(alarms.current_time(), self._write_at_alarm)
+        elif writer is not None:
             self._writer = None
             trio.lowlevel.reschedule(writer)
 
@@ -140,9 +160,12 @@ class Housekeeper:
                 self._writer = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
             self._flush_all()
-            while self._later:
-                trio.lowlevel.reschedule(self._later.popitem()[0])
+            self._let_go_on()
         self._writing = False
+
+    def _let_go_on(self) -> None:
+        while self._later:
+            trio.lowlevel.reschedule(self._later.popitem()[0])
 
     def _flush_all(self) -> None:
         queued, self._queued = self._queued, []
@@ -232,6 +255,29 @@ class Housekeeper:
                 due.append(channel)
                 first = min(first, moment)
         return due, now - first
+
+    def _pass_over(self, now: float) -> float:
+        """The next moment at which a channel has to be swept; `now` for at once.
+
+        Most entries are deadlines of calls that have their answers.
+        """
+        heap, kept = self._heap, self._kept
+        if not kept:
+            return now
+        while heap and heap[0][0] <= now:
+            moment, number = heap[0]
+            channel = kept.get(number)
+            due = math.inf
+            if channel is not None and channel.calls.due == moment:
+                due = channel.quiet_until(now)
+                if due <= now:
+                    return now
+                channel.calls.due = due
+            if due == math.inf:
+                heappop(heap)
+            else:
+                heapreplace(heap, (due, number))
+        return heap[0][0] if heap else math.inf
 
     @trio.lowlevel.enable_ki_protection
     async def _watch(self) -> None:

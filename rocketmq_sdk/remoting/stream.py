@@ -397,12 +397,15 @@ class StreamChannel(CommandChannel):
 
         Those of one code that follow each other are served together if possible.
         """
-        lane, length = self._housekeeper.lane, turn_length(self._crowd())
-        turn_ends, busy, waited = trio.current_time() + length, 0.0, 0.0
+        lane, length, busy, waited = self._housekeeper.lane, TURN, 0.0, 0.0
         number, try_at, pause, look_at = 0, 0, 0, 4
         self._arrived = count = len(commands)
         if count:
             self.heard = True
+        turn_ends = math.inf
+        if count >= look_at:
+            length = turn_length(self._crowd())
+            turn_ends = trio.current_time() + length
         self._refused = False
         self._begin_turn()
         try:
@@ -447,7 +450,7 @@ class StreamChannel(CommandChannel):
             self._end_turn()
             lane.leave(self)
             heavy = busy > 0.0 or self._refused or self._load > ALWAYS_FAIR
-            self._aside = heavy and length < TURN
+            self._aside = heavy and turn_length(self._crowd()) < TURN
 
     def _serve_alone(self, command: Command, waited: float, behind: int) -> None:
         """Serve one request and answer it, or refuse it."""
@@ -533,9 +536,15 @@ class StreamChannel(CommandChannel):
                 f"requests are overdue and nothing was received within {limits.silence_timeout:g} s"
             )
             return math.inf
+        return self._watched_until()
+
+    def _watched_until(self) -> float:
+        limits, last_read = self.limits, self.last_read
         if self._write_began != math.inf:
             return self._write_began + limits.stall_timeout
-        return min(idle_at, silent_at)
+        idle_at = max(last_read, self._last_write) + limits.idle_timeout
+        since = self.calls.unanswered_since
+        return idle_at if last_read > since else min(idle_at, since + limits.silence_timeout)
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the stream until it ends; then close it.

@@ -42,6 +42,7 @@ class _Pipe:
         self._pieces: deque[tuple[float, bytes]] = deque()
         self._held = 0
         self._alarms = alarms
+        self._now = trio.current_time if alarms is None else alarms.current_time
         self._room: trio.Event | None = None
         """What writers wait for, if any do."""
         self._reader: trio.lowlevel.Task | None = None
@@ -102,7 +103,7 @@ class _Pipe:
         if len(data) > room:
             data = data[:room]
         self._held += len(data)
-        due = now = trio.current_time()
+        due = now = self._now()
         due += self.delay
         if self.latency is not None:
             due += self.latency()
@@ -141,7 +142,7 @@ class _Pipe:
             return True
         if self.stalled:
             return False
-        return self._pieces[0][0] <= trio.current_time() if self._pieces else self.ended
+        return self._pieces[0][0] <= self._now() if self._pieces else self.ended
 
     async def read(self, max_bytes: int) -> bytes:
         """Some bytes; none at the end."""
@@ -154,7 +155,7 @@ class _Pipe:
                 await self._wait_woken()
             elif self._pieces:
                 due = self._pieces[0][0]
-                if due <= trio.current_time():
+                if due <= self._now():
                     return self._take(max_bytes)
                 await self._wait_until(due)
             elif self.ended:
@@ -178,7 +179,7 @@ class _Pipe:
 
     def _take(self, max_bytes: int) -> bytes:
         """All bytes that are due, up to `max_bytes`, as a socket gives them."""
-        now, taken, room = trio.current_time(), [], max_bytes
+        now, taken, room = self._now(), [], max_bytes
         while room and self._pieces and self._pieces[0][0] <= now:
             due, piece = self._pieces.popleft()
             if len(piece) > room:

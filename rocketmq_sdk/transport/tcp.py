@@ -122,7 +122,7 @@ def send_now(stream: trio.abc.Stream, data: bytes) -> int:
 
     0 also when the stream is broken or closed: the next `send_all` meets the error.
     """
-    if not isinstance(stream, trio.SocketStream):
+    if type(stream) is not trio.SocketStream:  # which has no subclasses
         return cast("SendsNow", stream).send_now(data)
     try:
         return os.write(stream.socket.fileno(), data)

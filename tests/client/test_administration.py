@@ -13,7 +13,7 @@ import trio
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.api.admin import broker_config, broker_runtime_info, update_broker_config
 from rocketmq_sdk.client.api.groups import delete_group, update_group
-from rocketmq_sdk.client.api.members import lock_batch, unlock_batch
+from rocketmq_sdk.client.api.members import lock_batches, unlock_batch
 from rocketmq_sdk.client.api.offsets import (
     earliest_store_time,
     max_offset,
@@ -119,12 +119,14 @@ async def test_a_queue_is_locked_for_one_client_at_a_time(autojump_clock: MockCl
     async with administrated() as (broker, client, _address), Client(broker) as other:
         other.routes.use("TBW102")
         await other.route("TBW102")
-        assert await lock_batch(client, NAME, "billing", queues) == queues
-        assert await lock_batch(client, NAME, "billing", queues) == queues
-        assert await lock_batch(other, NAME, "billing", queues) == set()
-        assert await lock_batch(other, NAME, "shipping", queues) == queues
+        assert await lock_batches(client, "billing", {NAME: [*queues]}) == {NAME: queues}
+        assert await lock_batches(client, "billing", {NAME: [*queues]}) == {NAME: queues}
+        assert await lock_batches(other, "billing", {NAME: [*queues]}) == {NAME: set()}
+        assert await lock_batches(other, "shipping", {NAME: [*queues]}) == {NAME: queues}
         await unlock_batch(client, NAME, "billing", [MessageQueue("orders", NAME, 0)])
-        assert await lock_batch(other, NAME, "billing", queues) == {MessageQueue("orders", NAME, 0)}
+        assert await lock_batches(other, "billing", {NAME: [*queues]}) == {
+            NAME: {MessageQueue("orders", NAME, 0)}
+        }
         await unlock_batch(client, NAME, "billing", [MessageQueue("orders", NAME, 1)], oneway=True)
         await trio.sleep(0.1)
-        assert await lock_batch(other, NAME, "billing", queues) == queues
+        assert await lock_batches(other, "billing", {NAME: [*queues]}) == {NAME: queues}

@@ -9,6 +9,7 @@ import trio.testing
 from rocketmq_sdk.client.periodic_jobs import PeriodicJobs
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
+from rocketmq_sdk.testing.simulation.seeded import JumpingClock
 
 
 async def test_each_job_is_done_when_it_is_due(
@@ -112,3 +113,26 @@ async def test_an_owner_that_has_left_gets_no_job_any_more(
         jobs.leave(owner)  # the first one runs, and ends; it is not repeated
     await trio.sleep(10.0)
     assert len(done) == 1
+
+
+@pytest.mark.parametrize("clock", [trio.testing.MockClock(autojump_threshold=0), JumpingClock()])
+def test_what_is_quick_takes_no_task_under_any_clock(clock: trio.abc.Clock) -> None:
+    async def main() -> None:
+        async with trio.open_nursery() as nursery, trio.open_nursery() as owner:
+            jobs, begin, done = PeriodicJobs(), trio.current_time(), []
+
+            def quick() -> float:
+                done.append(round(trio.current_time() - begin, 3))
+                assert not owner.child_tasks
+                return 5.0
+
+            nursery.start_soon(jobs.run)
+            jobs.add_quick(owner, quick)
+            await trio.sleep(12)
+            assert done == [0.0, 5.0, 10.0]
+            jobs.leave(owner)
+            await trio.sleep(12)
+            assert len(done) == 3
+            nursery.cancel_scope.cancel()
+
+    trio.run(main, clock=clock)

@@ -12,7 +12,13 @@ import trio
 import trio.testing
 import trustme
 
-from rocketmq_sdk.errors import ClosedError, ConfigurationError, ConnectError, RequestTimeoutError
+from rocketmq_sdk.errors import (
+    ClosedError,
+    ConfigurationError,
+    ConnectError,
+    RequestTimeoutError,
+    RocketMQError,
+)
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.protocol.frame import encode_frame
@@ -435,4 +441,66 @@ async def test_a_retired_channel_takes_no_new_calls_and_closes_when_its_own_are_
             assert trio.current_time() - began == pytest.approx(5 if answered else 30, abs=1.2)
             assert not new.closed
             client.retire("a:2")
+        nursery.cancel_scope.cancel()
+
+
+async def test_several_are_asked_at_the_same_time_and_errors_stand_for_answers(autojump_clock):
+    network, seen = MemoryNetwork(), []
+
+    class Looking:
+        def before(self, command, address):
+            seen.append((address, "before"))
+            if command.code == 13:
+                raise ValueError("not this one")
+
+        def after(self, command, response, address):
+            seen.append((address, "after"))
+
+    def handle(_channel, command):
+        if command.code == 12:  # it goes away once
+            command.ext_fields and gone.append(command)
+            return Command.response(0 if len(gone) > 1 else 1500, body=b"again")
+        return None if command.code == 11 else Command.response(0, body=command.body)
+
+    gone: list[Command] = []
+    async with trio.open_nursery() as nursery:
+        for number in (1, 2, 3):
+            await nursery.start(RemotingServer(handle).serve, [network.listen(f"server:{number}")])
+        async with RemotingClient.open(
+            MemoryChannelSource(network), echo, interceptors=[Looking()]
+        ) as client:
+            await client.call("server:1", Command(10), 3)  # connected before, as is the next
+            await client.call("server:2", Command(10), 3)
+            for connected in (False, True):  # server 3
+                seen.clear()
+                gone.clear()
+                began = trio.current_time()
+                found = await client.call_all(
+                    [
+                        ("server:1", Command(10, body=b"one")),
+                        ("server:2", Command(11)),
+                        ("server:3", Command(10, body=b"three")),
+                        ("server:4", Command(10)),
+                        ("server:1", Command(12, ext_fields={"a": "b"})),
+                        ("server:1", Command(13)),
+                    ],
+                    3,
+                )
+                assert trio.current_time() - began == pytest.approx(3, abs=0.1), connected
+                assert [getattr(each, "body", type(each)) for each in found] == [
+                    b"one",
+                    RequestTimeoutError,
+                    b"three",
+                    ConnectError,
+                    b"again",
+                    RocketMQError,
+                ]
+                assert seen.count(("server:1", "before")) == 3  # once for each request
+                assert seen.count(("server:1", "after")) == 2
+            assert await client.call_all([], 3) == []
+            await client.call("server:2", Command(10), 3)
+            channel = client.channel_nowait("server:2")
+            with trio.move_on_after(1):
+                await client.call_all([("server:2", Command(11)), ("server:2", Command(11))], 3)
+            assert channel.statistics().in_flight == 0
         nursery.cancel_scope.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from rocketmq_sdk.protocol.frame import encode_frame
 from rocketmq_sdk.remoting.channel import ChannelLimits
 from rocketmq_sdk.remoting.housekeeper import Housekeeper, housekeeper
 from rocketmq_sdk.remoting.stream import StreamChannel
+from rocketmq_sdk.testing.simulation.seeded import JumpingClock
 from rocketmq_sdk.transport.memory import MemoryNetwork
 from support.stream_channels import open_stream_channel
 
@@ -224,3 +226,43 @@ async def test_moments_that_count_no_more_do_not_pile_up(autojump_clock):
             await trio.sleep(0.6)
         assert len(shared._heap) < 80
     assert not shared._kept
+
+
+def test_calls_that_have_their_answers_wake_nobody_in_virtual_time() -> None:
+    """And one that has none ends in time, as does a connection that is idle."""
+    steps: Counter[str] = Counter()
+
+    class Count(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            steps[task.name] += 1
+
+    def half(_channel: object, command: Command) -> Command | None:
+        return None if command.body else Command.response(0)
+
+    async def main() -> None:
+        network = MemoryNetwork()
+        network.latency = lambda _source, _target: 0.01
+        limits = ChannelLimits(idle_timeout=60, silence_timeout=math.inf)
+        listener = network.listen("server:1")
+        one = await network.connect("server:1")
+        async with (
+            open_stream_channel(await listener.accept(), half) as server,
+            open_stream_channel(one, echo, limits=limits) as client,
+        ):
+            for _ in range(100):
+                call = client.submit(Command(10), 3)
+                second = client.submit(Command(10), 3)  # leaves later
+                await call.wait()
+                await second.wait()
+                await trio.sleep(7)
+            assert steps["watch of all channels"] <= 2
+            assert steps["writer of all channels"] == 0
+            began = trio.current_time()
+            with pytest.raises(RequestTimeoutError):
+                await client.call(Command(10, body=b"silence"), 3)
+            assert trio.current_time() - began == pytest.approx(3)
+            await client.wait_closed()
+            assert trio.current_time() - began == pytest.approx(60, abs=0.1)
+            await server.wait_closed()
+
+    trio.run(main, clock=JumpingClock(), instruments=[Count()])

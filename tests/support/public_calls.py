@@ -268,6 +268,7 @@ CALLS: dict[type, list[Call]] = {
         call("route", topic=TOPIC, refresh=True),
         call("call_name_server", command=Command(RequestCode.GET_KV_CONFIG), timeout=1.0),
         call("call_address", address=_ADDRESS, command=Command(1), timeout=1.0),
+        call("call_addresses", requests=[(_ADDRESS, Command(1))], timeout=1.0),
         call("call_broker", broker_name="broker-a", command=Command(1), timeout=1.0),
         call("oneway_broker", broker_name="broker-a", command=Command(1), timeout=1.0),
         call("heartbeat_now"),

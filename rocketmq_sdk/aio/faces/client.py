@@ -14,13 +14,16 @@ from rocketmq_sdk.client.runtime import Client as InnerClient
 from rocketmq_sdk.doors.face import inner_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Unpack
 
     from rocketmq_sdk.aio.arguments import NamesrvSource
     from rocketmq_sdk.client.config import ClientConfig, ClientOptions
     from rocketmq_sdk.client.routes import DefaultTopic
     from rocketmq_sdk.clock import Clock
+    from rocketmq_sdk.errors import RocketMQError
     from rocketmq_sdk.model.route import TopicRoute
+    from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.remoting.source import ChannelSource
 
 
@@ -91,6 +94,12 @@ class Client(Entered):
     def name_server_text(self) -> str:
         """The name servers as one text; empty where an in-process broker is its own."""
         return self._inner.name_server_text
+
+    async def call_addresses(
+        self, requests: Sequence[tuple[str, Command]], timeout: float | None = None
+    ) -> list[Command | RocketMQError]:
+        """Ask several peers at the same time; errors stand where answers would."""
+        return await self._call(self._inner.call_addresses, requests, timeout)
 
     @property
     def messages(self) -> MessageQueries:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-import trio
-
 from rocketmq_sdk.broker_embedded import needs
 from rocketmq_sdk.broker_embedded.members import request_modes
 from rocketmq_sdk.broker_embedded.members.assignment_requests import AssignmentProcessor
@@ -34,6 +32,7 @@ from rocketmq_sdk.protocol.headers.members import (
     GetConsumerListByGroupRequestHeader,
     UnregisterClientRequestHeader,
 )
+from rocketmq_sdk.sleeper import sleep
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -228,7 +227,7 @@ class MemberPart(Part):
 
     async def _expire_periodically(self) -> None:
         while True:
-            await trio.sleep(self._pause())
+            await sleep(self._pause())
             self.expire()
 
 

@@ -82,6 +82,7 @@ class BrokerRequests:
                 connection=True,
                 read_body=_registered,
                 unpacked=_inflated_size,
+                repeated=True,
                 body_limit=TABLE,
                 cost=Cost.BODY,
                 writes=Writes.ROUTES,

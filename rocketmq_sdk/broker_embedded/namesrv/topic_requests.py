@@ -31,16 +31,21 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.namesrv.kv import KeyValueTable
     from rocketmq_sdk.broker_embedded.namesrv.route_table import RouteTable
     from rocketmq_sdk.clock import Clock
+    from rocketmq_sdk.model.route import TopicRoute
     from rocketmq_sdk.protocol.header import Header
     from rocketmq_sdk.remoting.channel import Channel, Continuation
 
 _ZONE_MODE: Final = "__ZONE_MODE"
+WRITTEN_ROUTES: Final = 1024
+"""Routes that are kept with their bytes: clients ask for the same ones for days."""
+WRITTEN_ROUTE: Final = 4096
+"""Most bytes of a route that is kept."""
 
 
 class TopicRequests:
     """Answers questions about topics, and changes routes by hand."""
 
-    __slots__ = ("_addresses", "_clock", "_config", "_kv", "_started_ms", "_table")
+    __slots__ = ("_addresses", "_clock", "_config", "_kv", "_started_ms", "_table", "_written")
 
     def __init__(
         self,
@@ -56,6 +61,7 @@ class TopicRequests:
         self._kv = kv
         self._addresses = addresses
         self._started_ms = clock.now_ms()
+        self._written: dict[tuple[str, bool], tuple[TopicRoute, bytes]] = {}
 
     def requests(self) -> Iterable[Request]:
         """Routes, lists of topics, changes by hand."""
@@ -155,7 +161,19 @@ class TopicRequests:
         ):
             route = route_of_zone(route, zone)
         strict = header.accept_standard_json_only or command.version >= VERSION_STANDARD_JSON
-        return Command.response(body=encode_route(route, strict=strict))
+        return Command.response(body=self._encoded(header.topic, route, strict))
+
+    def _encoded(self, topic: str, route: TopicRoute, strict: bool) -> bytes:
+        """A route in bytes; those of the last time where it is the same."""
+        known = self._written.get((topic, strict))
+        if known is not None and known[0] == route:
+            return known[1]
+        written = encode_route(route, strict=strict)
+        if len(written) <= WRITTEN_ROUTE:
+            if len(self._written) >= WRITTEN_ROUTES:
+                self._written.clear()
+            self._written[topic, strict] = (route, written)
+        return written
 
     def all_topics(self) -> Command | Continuation:
         """GET_ALL_TOPIC_LIST_FROM_NAMESERVER (206)."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import broker_error
 from rocketmq_sdk.protocol.bodies.admin import KVTable
-from rocketmq_sdk.protocol.bodies.registration import RegisterBrokerBody
 from rocketmq_sdk.protocol.bodies.routes import decode_route
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers import registration as headers
@@ -16,7 +15,7 @@ from rocketmq_sdk.protocol.headers import routes as route_headers
 
 if TYPE_CHECKING:
     from rocketmq_sdk.model.route import TopicRoute
-    from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfigSerializeWrapper
+    from rocketmq_sdk.protocol.bodies.topics import DataVersion
 
 
 class AddressCaller(Protocol):
@@ -62,18 +61,16 @@ async def register_broker(
     caller: AddressCaller,
     namesrv: str,
     identity: BrokerIdentity,
-    wrapper: TopicConfigSerializeWrapper,
+    body: bytes,
     *,
     compressed: bool,
     timeout: float,
 ) -> Registered:
-    """REGISTER_BROKER (103) with a table of topics.
+    """REGISTER_BROKER (103); `body` is an encoded `RegisterBrokerBody`.
 
     Raises `BrokerError` when it is refused, `ConnectError` or `RequestTimeoutError`
     when there is no answer.
     """
-    registration = RegisterBrokerBody(wrapper)
-    body = registration.encode_compressed() if compressed else registration.encode()
     header = headers.RegisterBrokerRequestHeader(
         broker_name=identity.broker_name,
         broker_addr=identity.address,

@@ -23,7 +23,9 @@ from rocketmq_sdk.broker_embedded.registration import calls as calls
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.model.route import MASTER_ID, parse_addresses, split_address
+from rocketmq_sdk.protocol.bodies.registration import RegisterBrokerBody
 from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfig
+from rocketmq_sdk.sleeper import sleep
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.registration.calls import AddressCaller, BrokerIdentity
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
     from rocketmq_sdk.broker_embedded.tables.topics import TopicManager
+    from rocketmq_sdk.protocol.bodies.topics import TopicConfigSerializeWrapper
 
 logger = logging.getLogger(__name__)
 
@@ -99,6 +102,7 @@ class RegistrationService:
             if addresses and caller is not None
             else []
         )
+        self._written: tuple[tuple[TopicConfigSerializeWrapper, bool], bytes] | None = None
         self.on_master: Callable[[str | None, str | None], None] = lambda _master, _ha_server: None
         """Called with each registration of a slave.
 
@@ -123,7 +127,7 @@ class RegistrationService:
         comes back.
         """
         while True:
-            await trio.sleep(self._period())
+            await sleep(self._period())
             self.register_own()
 
     def _tell_own(self, topics: dict[str, TopicConfig], version: DataVersion | None) -> bool:
@@ -313,7 +317,7 @@ class RegistrationService:
             caller,
             remote.address,
             identity,
-            wrapper,
+            self._encoded(wrapper, config.compressed_register),
             compressed=config.compressed_register,
             timeout=timeout,
         )
@@ -321,6 +325,14 @@ class RegistrationService:
             self.on_master(registered.master_address, registered.ha_server_address)
         for topic in registered.order:
             self._topics.set_order(topic)
+
+    def _encoded(self, wrapper: TopicConfigSerializeWrapper, compressed: bool) -> bytes:
+        """The body of a registration: for hours the same one."""
+        told = wrapper, compressed
+        if self._written is None or self._written[0] != told:
+            body = RegisterBrokerBody(wrapper)
+            self._written = told, body.encode_compressed() if compressed else body.encode()
+        return self._written[1]
 
     async def unregister(self, timeout: float = WAIT_SECONDS) -> None:
         """Unregister at all name servers; failures are only logged.

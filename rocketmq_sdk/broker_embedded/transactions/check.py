@@ -36,6 +36,7 @@ from rocketmq_sdk.names import TRANSACTION_CHECK_MAX_TOPIC, TRANSACTION_HALF_TOP
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.transactions import CheckTransactionStateRequestHeader
 from rocketmq_sdk.protocol.message_codec import decode_message
+from rocketmq_sdk.sleeper import sleep
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.members.producers import ProducerManager
@@ -131,7 +132,7 @@ class TransactionCheckService:
         self._table.unread.clear()
         self._write_missing_ops()
         while True:
-            await trio.sleep(self._config.current.transaction_check_interval / 1000)
+            await sleep(self._config.current.transaction_check_interval / 1000)
             self._write_missing_ops()
             await self.round()
 

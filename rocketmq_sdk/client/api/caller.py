@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 from rocketmq_sdk.errors import broker_error
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocketmq_sdk.errors import RocketMQError
     from rocketmq_sdk.protocol.command import Command
 
 
@@ -64,6 +67,20 @@ class Caller(Protocol):
         `any_replica` as with `call_broker`. Opening the connection may take up to
         `timeout`.
         """
+        ...
+
+
+class AddressesCaller(Caller, Protocol):
+    """Asks several brokers at the same time, too."""
+
+    def broker_address(self, broker_name: str, broker_id: int = 0) -> str | None:
+        """The address of a broker that a route has named, or None."""
+        ...
+
+    async def call_addresses(
+        self, requests: Sequence[tuple[str, Command]], timeout: float | None = None
+    ) -> list[Command | RocketMQError]:
+        """Ask several peers at the same time; errors stand where answers would."""
         ...
 
 

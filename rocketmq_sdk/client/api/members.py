@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from rocketmq_sdk.client.api.caller import Caller, checked
+from rocketmq_sdk.client.api.caller import AddressesCaller, Caller, checked
 from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.errors import RocketMQError, RouteError
 from rocketmq_sdk.model.enums import MessageModel
 from rocketmq_sdk.protocol.bodies.members import (
     CheckClientRequestBody,
@@ -30,7 +31,7 @@ from rocketmq_sdk.protocol.headers.members import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.protocol.subscription import SubscriptionData
@@ -140,23 +141,45 @@ async def check_client_config(
     checked(response, address=address, topic=subscription.topic, group=group)
 
 
-async def lock_batch(
-    client: Caller,
-    broker_name: str,
+async def lock_batches(
+    client: AddressesCaller,
     group: str,
-    queues: Iterable[MessageQueue],
+    queues: Mapping[str, Sequence[MessageQueue]],
     timeout: float | None = None,
-) -> set[MessageQueue]:
-    """Lock queues of one broker for this client, or renew locks (41).
+) -> dict[str, set[MessageQueue] | RocketMQError]:
+    """Lock queues of brokers for this client, or renew locks (41), at the same time.
 
-    Returns those that are locked now.
+    Returns those that are locked now, by broker; an error where there is no answer.
     """
+    found: dict[str, set[MessageQueue] | RocketMQError] = {}
+    requests: dict[str, tuple[str, Command]] = {}
+    for broker_name, wanted in queues.items():
+        address = client.broker_address(broker_name)
+        if address is None:
+            found[broker_name] = RouteError(f"no route has named the broker {broker_name!r}")
+        else:
+            requests[broker_name] = address, _lock_command(client, group, wanted)
+    answers = await client.call_addresses(list(requests.values()), timeout)
+    for broker_name, answer in zip(requests, answers, strict=True):
+        try:
+            if isinstance(answer, RocketMQError):
+                raise answer
+            found[broker_name] = _locked_queues(answer, group)
+        except RocketMQError as error:
+            found[broker_name] = error.with_traceback(None)
+    return found
+
+
+def _lock_command(client: Caller, group: str, queues: Iterable[MessageQueue]) -> Command:
     body = LockBatchRequestBody(group, client.client_id, tuple(queues))
-    command = Command.request(
+    return Command.request(
         RequestCode.LOCK_BATCH_MQ, LockBatchMqRequestHeader(), body=body.encode()
     )
-    response = checked(await client.call_broker(broker_name, command, timeout), group=group)
-    return set(LockBatchResponseBody.decode(response.body).lock_ok_mq_set)
+
+
+def _locked_queues(response: Command, group: str) -> set[MessageQueue]:
+    body = checked(response, group=group).body
+    return set(LockBatchResponseBody.decode(body).lock_ok_mq_set)
 
 
 async def unlock_batch(
@@ -191,13 +214,14 @@ class HeartbeatAnswer(NamedTuple):
     subscriptions_changed: bool
 
 
-async def send_heartbeat(
-    client: Caller, address: str, body: bytes, timeout: float | None = None
-) -> HeartbeatAnswer:
-    """Tell a broker who is here (34); `body` is an encoded `HeartbeatData`."""
-    command = Command.request(RequestCode.HEART_BEAT, HeartbeatRequestHeader(), body=body)
-    response = checked(await client.call_address(address, command, timeout), address=address)
-    fields = response.ext_fields
+def heartbeat_command(body: bytes) -> Command:
+    """Tells a broker who is here (34); `body` is an encoded `HeartbeatData`."""
+    return Command.request(RequestCode.HEART_BEAT, HeartbeatRequestHeader(), body=body)
+
+
+def heartbeat_answer(response: Command, address: str) -> HeartbeatAnswer:
+    """What the answer to a heartbeat says; raises its error."""
+    fields = checked(response, address=address).ext_fields
     return HeartbeatAnswer(
         response.version,
         fields.get("IS_SUPPORT_HEART_BEAT_V2") == "true",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.client.api.members import lock_batch, unlock_batch
+from rocketmq_sdk.client.api.members import lock_batches, unlock_batch
 from rocketmq_sdk.client.side_by_side import by_broker, for_each_broker
 from rocketmq_sdk.clock import elapsed
 from rocketmq_sdk.errors import RocketMQError
@@ -28,7 +28,7 @@ from rocketmq_sdk.log_fields import about
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rocketmq_sdk.client.api.caller import Caller
+    from rocketmq_sdk.client.api.caller import AddressesCaller
     from rocketmq_sdk.model.queue import MessageQueue
 
 logger = logging.getLogger("rocketmq_sdk.consumer")
@@ -49,7 +49,7 @@ class QueueLocks:
     `held` has the locks that it believes to hold, with the time of the last answer.
     """
 
-    def __init__(self, client: Caller, group: str) -> None:
+    def __init__(self, client: AddressesCaller, group: str) -> None:
         self._client = client
         self._group = group
         self.held: dict[MessageQueue, float] = {}
@@ -80,33 +80,25 @@ class QueueLocks:
     ) -> tuple[set[MessageQueue], set[MessageQueue]]:
         locked: set[MessageQueue] = set()
         refused: set[MessageQueue] = set()
-
-        async def ask(broker_name: str, wanted: list[MessageQueue]) -> None:
-            asked = elapsed()
-            try:
-                granted = await lock_batch(
-                    self._client, broker_name, self._group, wanted, LOCK_TIMEOUT
-                )
-            except RocketMQError as error:
+        asked = elapsed()
+        answers = await lock_batches(self._client, self._group, queues, LOCK_TIMEOUT)
+        for broker_name, granted in answers.items():
+            if isinstance(granted, RocketMQError):
                 logger.info(
                     "group %s: queues of broker %s could not be locked: %s",
                     self._group,
                     broker_name,
-                    error,
+                    granted,
                     extra=about(group=self._group),
                 )
-                return
-            for queue in wanted:
+                continue
+            for queue in queues[broker_name]:
                 if queue in granted:
                     self.held[queue] = asked
                     locked.add(queue)
                 else:
                     self.held.pop(queue, None)
                     refused.add(queue)
-
-        async with trio.open_nursery() as nursery:
-            for broker_name, wanted in queues.items():
-                nursery.start_soon(ask, broker_name, wanted)
         return locked, refused
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:

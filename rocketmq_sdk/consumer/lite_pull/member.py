@@ -133,7 +133,7 @@ class LitePullMember(QueueMembership):
     async def _begin(self, nursery: trio.Nursery) -> None:
         if self._on_change is not None:
             nursery.start_soon(self._tell_changes, self._on_change)
-        self._client.jobs.add(nursery, self._rates.sampling(self.service.counters))
+        self._client.jobs.add_quick(nursery, self._rates.sampling(self.service.counters))
         if self._chosen is None and not self._config.auto_commit:
             self._client.jobs.add(nursery, self._look_for_standstill, LOOK)
             self._rebalancer.standstill.expect(LOOK)

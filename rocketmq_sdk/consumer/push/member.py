@@ -156,7 +156,7 @@ class PushMember(QueueMembership):
         if self._local is not None:
             self._local.load()
         self._service.start(nursery)
-        self._client.jobs.add(nursery, self._rates.sampling(self._service.counters))
+        self._client.jobs.add_quick(nursery, self._rates.sampling(self._service.counters))
         if self._config.broadcasting:
             interval = self._config.persist_consumer_offset_interval
             self._client.jobs.add(nursery, self._flush, interval)

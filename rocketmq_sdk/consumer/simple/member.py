@@ -107,7 +107,7 @@ class SimpleMember(Membership):
         self._client.jobs.add(nursery, self._read_group)
         self.receiver.run_in(nursery)
         nursery.start_soon(self.renewals.run)
-        self._client.jobs.add(nursery, self._rates.sampling(self._counters))
+        self._client.jobs.add_quick(nursery, self._rates.sampling(self._counters))
         if self._deliveries is not None:
             self._client.jobs.add(nursery, self._deliveries.expire)
         self.running = True

@@ -14,12 +14,15 @@ from rocketmq_sdk.sync.faces.queries import MessageQueries
 from rocketmq_sdk.sync.life import Entered
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Unpack
 
     from rocketmq_sdk.client.config import ClientConfig, ClientOptions
     from rocketmq_sdk.client.routes import DefaultTopic
     from rocketmq_sdk.clock import Clock
+    from rocketmq_sdk.errors import RocketMQError
     from rocketmq_sdk.model.route import TopicRoute
+    from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.remoting.source import ChannelSource
     from rocketmq_sdk.sync.arguments import NamesrvSource
 
@@ -90,6 +93,12 @@ class Client(Entered):
     def name_server_text(self) -> str:
         """The name servers as one text; empty where an in-process broker is its own."""
         return self._inner.name_server_text
+
+    def call_addresses(
+        self, requests: Sequence[tuple[str, Command]], timeout: float | None = None
+    ) -> list[Command | RocketMQError]:
+        """Ask several peers at the same time; errors stand where answers would."""
+        return self._call(self._inner.call_addresses, requests, timeout)
 
     @property
     def messages(self) -> MessageQueries:

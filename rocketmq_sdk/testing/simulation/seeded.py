@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import trio
 
-from rocketmq_sdk.clock import AlarmClock, begin_at
+from rocketmq_sdk.clock import AlarmClock, begin_at, without_suspensions
 from rocketmq_sdk.distinct import counted
 
 if TYPE_CHECKING:
@@ -44,9 +44,11 @@ class JumpingClock(AlarmClock):
         self._now = 0.0
         self._alarms: list[tuple[float, int, Callable[[], bool]]] = []
         self._numbers = count()
+        self._threads: trio.CapacityLimiter | None = None
 
     def start_clock(self) -> None:
-        """Nothing to do."""
+        """A run begins."""
+        self._threads = None
 
     def current_time(self) -> float:
         """Virtual seconds since the begin."""
@@ -58,22 +60,40 @@ class JumpingClock(AlarmClock):
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
         """trio asks this when all tasks wait, and sleeps so long."""
-        alarms = self._alarms
+        alarms, threads = self._alarms, self._threads
+        if threads is None:
+            threads = self._threads = trio.to_thread.current_default_thread_limiter()
         while alarms and alarms[0][0] < deadline:
             if alarms[0][0] > self._now:
-                if trio.to_thread.current_default_thread_limiter().borrowed_tokens:
+                if threads.borrowed_tokens:
                     return THREAD_PAUSE
                 self._now = alarms[0][0]
             if heappop(alarms)[2]():
                 return 0.0
         if deadline <= self._now:
             return 0.0
-        if trio.to_thread.current_default_thread_limiter().borrowed_tokens:
+        if threads.borrowed_tokens:
             return THREAD_PAUSE
         if deadline == math.inf:
             return math.inf
         self._now = deadline
         return 0.0
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Look seldom for circles of garbage, and not in what was there before."""
+    collected, frozen = gc.get_threshold(), gc.get_freeze_count()
+    if collected[0]:
+        gc.set_threshold(max(NEW_OBJECTS, collected[0]), *collected[1:])
+    if not frozen:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*collected)
+        if not frozen:
+            gc.unfreeze()
 
 
 @contextmanager
@@ -95,14 +115,10 @@ def seeded(seed: int) -> Iterator[None]:
     scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True
     scheduler._r.seed(seed)
     random.seed(seed)
-    collected = gc.get_threshold()
-    if collected[0]:
-        gc.set_threshold(max(NEW_OBJECTS, collected[0]), *collected[1:])
     try:
-        with counted():
+        with counted(), _few_collections(), without_suspensions():
             yield
     finally:
-        gc.set_threshold(*collected)
         scheduler._ALLOW_DETERMINISTIC_SCHEDULING = ordered
         scheduler._r.setstate(state)
         random.setstate(drawn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 
 BROKER: Final = "broker"
 """Where a request came that the name server has not got."""
+
+
+@lru_cache(maxsize=256)
+def _host(address: str) -> str:
+    return split_address(address)[0]
 
 
 class Exchange:
@@ -115,7 +121,7 @@ class Exchange:
         seen = Seen(
             request,
             row=row,
-            host=split_address(str(channel.remote_address))[0],
+            host=_host(channel.remote_address),
             client_id=self._client_ids.get(channel.channel_id),
             where=where,
             time=self._now_ms(),

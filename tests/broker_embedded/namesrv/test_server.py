@@ -152,6 +152,24 @@ def test_order_configuration_goes_to_brokers_and_clients() -> None:
     assert route.order_topic_conf == "a:4"
 
 
+def test_a_route_is_told_as_it_is_now() -> None:
+    namesrv = NameServer(FixedClock())
+    register(namesrv)
+
+    def told() -> set[int]:
+        header = GetRouteInfoRequestHeader(topic="T")
+        route = decode_route(ask(namesrv, RequestCode.GET_ROUTEINFO_BY_TOPIC, header).body)
+        return {each.perm for each in route.queue_datas}
+
+    assert (told(), told()) == ({6}, {6})
+    wipe = route_headers.WipeWritePermOfBrokerRequestHeader(broker_name="a")
+    assert ask(namesrv, RequestCode.WIPE_WRITE_PERM_OF_BROKER, wipe).code == 0
+    assert told() == {4}
+    add = route_headers.AddWritePermOfBrokerRequestHeader(broker_name="a")
+    assert ask(namesrv, RequestCode.ADD_WRITE_PERM_OF_BROKER, add).code == 0
+    assert told() == {6}
+
+
 def test_the_key_value_table_outlives_the_name_server() -> None:
     file = TableInMemory()
     namesrv = NameServer(FixedClock(), kv_file=file)

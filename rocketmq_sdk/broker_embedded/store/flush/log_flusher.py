@@ -26,6 +26,7 @@ from rocketmq_sdk.broker_embedded.store.flush.sync_thread import SyncRound, Sync
 from rocketmq_sdk.broker_embedded.store.flush.unsynced_note import note_unsynced
 from rocketmq_sdk.clock import timed
 from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.sleeper import sleep
 from rocketmq_sdk.watermark import Watermark
 
 if TYPE_CHECKING:
@@ -162,7 +163,7 @@ class LogFlusher:
             if self._state.log_problem is not None:
                 await trio.sleep(WRITE_AGAIN_SECONDS)
             elif not self._group_commit:
-                await trio.sleep(self._interval)
+                await sleep(self._interval)
             await self._round()
 
     async def _run_beside_thread(self) -> None:

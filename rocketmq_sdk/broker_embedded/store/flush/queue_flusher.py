@@ -15,6 +15,7 @@ import trio
 
 from rocketmq_sdk.broker_embedded.store.config import PAGE_SIZE
 from rocketmq_sdk.errors import StoreError, StoreFullError
+from rocketmq_sdk.sleeper import sleep
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
@@ -79,7 +80,7 @@ class QueueFlusher:
     async def run(self) -> None:
         """Serve until cancelled, or until a sync fails."""
         if self.recovered:
-            await trio.sleep(self._interval)
+            await sleep(self._interval)
             await self.flush(thorough=True)
         self._thorough_at = self._clock.monotonic() + self._thorough_interval
         while self._state.failure is None:
@@ -91,7 +92,7 @@ class QueueFlusher:
                 await self._appended.wait()
             elif not self._table.dirty:
                 await self._until_appended_or_thorough()
-            await trio.sleep(self._interval)
+            await sleep(self._interval)
             thorough = self._clock.monotonic() >= self._thorough_at
             if thorough:
                 self._thorough_at = self._clock.monotonic() + self._thorough_interval
@@ -140,7 +141,8 @@ class QueueFlusher:
                 for _ in range(min(len(dirty), _QUEUES_PER_SLICE)):
                     self._table.write_out(dirty[-1])
                     dirty.pop()
-                await trio.lowlevel.checkpoint()
+                if dirty:
+                    await trio.lowlevel.checkpoint()
         except StoreError as error:
             if self._state.queue_problem is None:
                 _log.error(

@@ -500,7 +500,8 @@ class IndexService:
         async with self._building:
             while self._pending:
                 self.drain(_WORK_PER_SLICE)
-                await trio.lowlevel.checkpoint()
+                if self._pending:
+                    await trio.lowlevel.checkpoint()
                 slices += 1
                 if slices % _LOOK_EVERY == 0 and self.is_too_slow:
                     return
@@ -512,7 +513,8 @@ class IndexService:
 
         With `thorough`, writes and syncs everything. Raises `StoreError`.
         """
-        await self.drain_in_slices()
+        if self._pending:
+            await self.drain_in_slices()
         async with self._building:
             for file in list(self._unsynced):
                 if file.changed and (thorough or file.full):
