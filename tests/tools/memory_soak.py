@@ -5,11 +5,11 @@ Sends, pulls, pops, delays, timers, transactions, messages that come again, topi
 groups and connections that come and go, each by a timetable: what is measured does not
 depend on how busy the machine is. Prints what the process and the store hold, and how
 late the work was at most. Exit code 0 when no request was refused and memory is flat
-once the work has settled: when the store is full, so that retention works, but not
-before a third of the time. What flat is says `support/memory_trend.py`. When it is not,
-the kinds of objects of which there became more are named. Exit code 2 when the machine
-was too slow for the timetable: one half of the time that counts had a tenth more work
-than the other, so that nothing can be said.
+once the work has settled: when the store is so full that what nobody consumed is given
+up, but not before a third of the time. What flat is says `support/memory_trend.py`.
+When it is not, the kinds of objects of which there became more are named. Exit code 2
+when the machine was too slow for the timetable: one half of the time that counts had a
+tenth more work than the other, so that nothing can be said.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Soak:
 
     async def nobody(self) -> None:
         """What nobody consumes is pushed out in the end."""
-        await self.send("nobody", bytes(2000), queue_id=0)
+        await self.send("nobody", bytes(16_000), queue_id=0)
 
 
 def census() -> Counter[str]:
@@ -179,6 +179,8 @@ async def soak(minutes: float, limit: int) -> int:
         trio.open_nursery() as nursery,
     ):
         assert broker.core.groups.get("CG") is not None
+        memory = broker.store.retention.memory
+        assert memory is not None
         peers = [await connect(broker, nursery), await connect(broker, nursery, namesrv=True)]
         work = Soak(broker, *peers)
         for kind in (work.pulled, work.popped, work.nobody, work.members):
@@ -190,7 +192,7 @@ async def soak(minutes: float, limit: int) -> int:
             now = time.monotonic() - began
             seen.append(Sample(now, resident_mib(), sys.getallocatedblocks()))
             sent[now] = work.done["sent"]
-            if not settled and broker.store.min_physical_offset:
+            if not settled and memory.lost:
                 settled = now
             if settled and not first and now > max(settled, minutes * 20):
                 first = census()

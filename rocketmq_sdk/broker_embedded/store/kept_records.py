@@ -10,6 +10,8 @@ from array import array
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
+from rocketmq_sdk.broker_embedded.store.files.anonymous_memory import joined
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -60,7 +62,7 @@ class KeptSegment:
             end += len(record)
             ends.append(end)
         self._ends = ends
-        self._data = b"".join(records)
+        self._data = joined(records, end)
 
     def __len__(self) -> int:
         return len(self._positions)

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, TypeGuard
 
 import trio
 
+from rocketmq_sdk.broker_embedded.store.files.anonymous_memory import zeros
 from rocketmq_sdk.broker_embedded.store.files.store_thread import start_thread
 from rocketmq_sdk.errors import StoreError, StoreFullError, StoreLockedError
 
 if TYPE_CHECKING:
+    import mmap
     from collections.abc import Callable, Iterator
 
     from rocketmq_sdk.broker_embedded.store.files.file_system import (
@@ -33,15 +35,21 @@ _OF_MESSAGES = (
 
 
 class MemoryFile:
-    """A sparse file of chunks, which grow with what is written to them."""
+    """A sparse file of chunks.
 
-    __slots__ = ("_charged", "_chunks", "_files", "_reserved", "_size", "path")
+    Those of the log are whole from the start, and memory of their own. Those of other
+    files grow with what is written to them: there are thousands of small ones.
+    """
+
+    __slots__ = ("_charged", "_chunks", "_ends", "_files", "_reserved", "_size", "path")
 
     def __init__(self, files: MemoryFileSystem, path: str, size: int = 0) -> None:
         self.path = path
         self._files = files
         self._size = size
-        self._chunks: dict[int, bytearray] = {}
+        self._chunks: dict[int, bytearray | mmap.mmap] = {}
+        self._ends: dict[int, int] = {}
+        """How far each chunk is written."""
         self._charged = 0
         self._reserved = 0
 
@@ -80,6 +88,8 @@ class MemoryFile:
         Raises `StoreFullError`, before anything is written, at the file system's limit.
         """
         length = len(data)
+        if not length:
+            return
         index, inside = divmod(offset, CHUNK)
         if inside + length > CHUNK:
             view = memoryview(data)
@@ -88,19 +98,20 @@ class MemoryFile:
                 self.pwrite(view[start : start + CHUNK] if start else view[:first], offset + start)
             return
         chunk = self._chunks.get(index)
-        have = 0 if chunk is None else len(chunk)
-        growth = inside + length - have
-        if growth > 0:
+        have = 0 if chunk is None else self._ends[index]
+        end = inside + length
+        if end > have:
             beyond = offset + length - max(self._reserved, index * CHUNK + have)
             if beyond > 0:
                 self._charge(beyond)
             if chunk is None:
-                chunk = self._chunks[index] = bytearray()
-            if inside > have:
-                chunk.extend(bytes(inside - have))
-        assert chunk is not None or not length
-        if chunk is not None:
-            chunk[inside : inside + length] = data
+                of_log = self.path.startswith(_LOG)
+                chunk = self._chunks[index] = zeros(CHUNK) if of_log else bytearray()
+            if inside > len(chunk) and isinstance(chunk, bytearray):
+                chunk.extend(bytes(inside - len(chunk)))
+            self._ends[index] = end
+        assert chunk is not None
+        chunk[inside:end] = data
         if offset + length > self._size:
             self._size = offset + length
 
@@ -119,22 +130,30 @@ class MemoryFile:
         """Cut or extend to `size` bytes."""
         if size < self._size:
             for index in [index for index in self._chunks if (index + 1) * CHUNK > size]:
-                inside = size - index * CHUNK
-                if inside <= 0:
-                    del self._chunks[index]
-                else:
-                    del self._chunks[index][inside:]
+                self._cut(index, size - index * CHUNK)
             self._reserved = min(self._reserved, size)
             held = self._reserved
-            for index, chunk in self._chunks.items():
-                held += max(0, index * CHUNK + len(chunk) - max(self._reserved, index * CHUNK))
+            for index, end in self._ends.items():
+                held += max(0, index * CHUNK + end - max(self._reserved, index * CHUNK))
             self._charge(held - self._charged)
         self._size = size
 
+    def _cut(self, index: int, inside: int) -> None:
+        """Cut a chunk to its first bytes; without any it goes."""
+        chunk, end = self._chunks[index], self._ends[index]
+        if inside <= 0:
+            del self._chunks[index], self._ends[index]
+        elif inside < end:
+            if isinstance(chunk, bytearray):
+                del chunk[inside:]
+            else:
+                chunk[inside:end] = bytes(end - inside)
+            self._ends[index] = inside
+
     def data_ranges(self, offset: int, end: int) -> Iterator[tuple[int, int]]:
         """The chunks that exist."""
-        for index, chunk in sorted(self._chunks.items()):
-            low, high = max(offset, index * CHUNK), min(end, index * CHUNK + len(chunk))
+        for index, written in sorted(self._ends.items()):
+            low, high = max(offset, index * CHUNK), min(end, index * CHUNK + written)
             if low < high:
                 yield low, high
 
@@ -143,6 +162,7 @@ class MemoryFile:
         self._files.charge(-self._charged, self.path)
         self._charged = self._reserved = 0
         self._chunks.clear()
+        self._ends.clear()
 
     def sync(self) -> None:
         """Does nothing."""

@@ -12,8 +12,9 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rocketmq_sdk.broker_embedded.store.files.anonymous_memory import joined
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
-from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.files.memory_files import CHUNK, MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.queues.unit_chain import PRE_BLANK, UNIT, valid_units
 from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError
@@ -65,9 +66,10 @@ def test_a_file_that_takes_long_to_open_or_close_holds_no_other_up(
     assert not thread.is_alive()
 
 
-def test_a_file(files: FileSystem) -> None:
+@pytest.mark.parametrize("directory", ["a/b", "commitlog/b"])
+def test_a_file(files: FileSystem, directory: str) -> None:
     """Sparse, sized, written at any place."""
-    file = files.create("a/b/0", 1_000_000)
+    file = files.create(f"{directory}/0", 1_000_000)
     assert (file.size(), file.pread(10, 999_995), file.pread(10, 1_000_000)) == (
         1_000_000,
         bytes(5),
@@ -83,14 +85,63 @@ def test_a_file(files: FileSystem) -> None:
     file.truncate(300_000)
     file.truncate(400_000)
     assert file.pread(200_000, 250_000) == b"x" * 50_000 + bytes(100_000)
-    assert files.file_sizes("a/b") == [("0", 400_000)]
-    assert files.directory_names("a") == ["b"]
+    assert files.file_sizes(directory) == [("0", 400_000)]
+    assert files.directory_names(directory[:-2]) == ["b"]
     file.sync()
     file.close()
-    assert files.open("a/b/0").pread(2, 0) == b"yy"
+    assert files.open(f"{directory}/0").pread(2, 0) == b"yy"
     file.remove()
     file.sync()
-    assert not files.exists("a/b/0")
+    assert not files.exists(f"{directory}/0")
+
+
+@given(
+    st.sampled_from(["commitlog/0", "consumequeue/0"]),
+    st.lists(
+        st.tuples(st.booleans(), st.integers(0, 3 * CHUNK), st.integers(0, CHUNK + 9)), max_size=12
+    ),
+)
+@settings(max_examples=25, deadline=None)
+def test_a_file_in_memory_is_as_one_piece(path: str, steps: list[tuple[bool, int, int]]) -> None:
+    files, model = MemoryFileSystem(1 << 30), bytearray()
+    file = files.open(path)
+    for number, (write, offset, length) in enumerate(steps):
+        if write:
+            data = bytes([1 + number]) * length
+            file.pwrite(data, offset)
+            if data:
+                model.extend(bytes(max(0, offset + length - len(model))))
+                model[offset : offset + length] = data
+        else:
+            file.truncate(offset)
+            model = model[:offset].ljust(offset, b"\0")
+        assert file.size() == len(model)
+    assert file.pread(1 << 30, 0) == model
+    present = bytearray(len(model))
+    for low, high in file.data_ranges(0, len(model)):
+        present[low:high] = model[low:high]
+    assert present == model
+    file.remove()
+    assert files.used_bytes == 0
+
+
+def test_the_log_in_memory_goes_back_to_the_system() -> None:
+    """With gaps between its pieces, and beside other memory of the process."""
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+    files, before, beside = MemoryFileSystem(1 << 30), resident(), []
+    for number in range(200):
+        files.open(f"commitlog/{number}").pwrite(bytes(CHUNK), 0)
+        beside.append(bytes(3000 + number))
+    assert resident() > before + 150 * CHUNK
+    for number in range(0, 200, 2):
+        files.remove(f"commitlog/{number}")
+    kept = joined([bytes(1000)] * 1000, 1_000_000)
+    assert (len(kept), kept[999_990:]) == (1_000_000, bytes(10))
+    del kept
+    assert resident() < before + 120 * CHUNK
 
 
 def test_small_files(files: FileSystem) -> None:
