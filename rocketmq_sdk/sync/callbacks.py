@@ -1,6 +1,6 @@
 """The user's functions, which trio tasks call and threads run.
 
-Calls stand in one line, and a thread that is done with one takes the next. So a
+Calls stand in one line, and a thread that is done with some takes the next. So a
 function that is quick is called many times by one thread, without a change of threads
 for each call; their results go back together. As long as calls wait, another thread is
 woken every millisecond, so that a slow function soon has a thread for each call.
@@ -12,6 +12,7 @@ import inspect
 import math
 import threading
 from collections import deque
+from contextlib import suppress
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
@@ -36,8 +37,12 @@ LONGEST: Final = 0.02
 """Seconds after which that is so even if this thread has kept the others from work."""
 SLOW: Final = 0.1
 """Seconds for which a function is taken for slow after that, so that none waits."""
-TOGETHER: Final = 16
+TOGETHER: Final = 64
 """Messages that a quick listener gets with one change of threads."""
+
+
+_NOTHING: Final = outcome.Value(None)
+"""What most listeners return; for chunks with several calls, which unwrap nothing."""
 
 
 class Chunk:
@@ -52,6 +57,7 @@ class Chunk:
         "give_back",
         "number",
         "over",
+        "places",
         "results",
         "running",
         "task",
@@ -61,13 +67,15 @@ class Chunk:
         self,
         calls: ThreadCalls,
         function: Callable[[Any], object],
-        number: int,
+        arguments: Sequence[object],
         results: Results,
         give_back: Callable[[Sequence[int]], None] | None,
     ) -> None:
         self._calls = calls
         self.function = function
-        self.number = number
+        self.places = deque(enumerate(arguments))
+        """The calls that nobody has begun to make, with their arguments."""
+        self.number = len(arguments)
         """How many calls are to be made."""
         self.results = results
         self.give_back = give_back
@@ -98,6 +106,25 @@ class Chunk:
             trio.lowlevel.reschedule(self.task)
             self.task = None
 
+    def make_calls(self) -> None:
+        """Make those that nobody has begun to make. For a thread."""
+        function, places, results = self.function, self.places, self.results
+        take, context = places.popleft, self.context
+        alone = self.give_back is None
+        while places:
+            try:
+                place, argument = take()
+            except IndexError:
+                return  # the rest has just been given back
+            try:
+                # Each call has a context of its own, as a task would.
+                returned = context.copy().run(function, argument)
+            except BaseException as error:  # noqa: BLE001 - told by who waits
+                results[place] = outcome.Error(error)
+            else:
+                quick = returned is None and not alone
+                results[place] = _NOTHING if quick else outcome.Value(returned)
+
     def abandon(self) -> None:
         """Make no further one, and ignore what becomes of those that run."""
         self._calls.abandon(self)
@@ -117,7 +144,7 @@ class _Worker:
         owner, line = self._owner, self._owner.line
         while True:
             try:
-                chunk, place, argument = line.popleft()
+                chunk = line.popleft()
             except IndexError:
                 owner.tell()
                 owner.idle.append(self)
@@ -130,19 +157,17 @@ class _Worker:
                     return
                 continue
             if not line:
-                owner.tell()  # this call may take long
-            context = chunk.context if chunk.number == 1 else chunk.context.copy()
-            chunk.results[place] = outcome.capture(context.run, chunk.function, argument)
-            if len(chunk.results) >= chunk.number or chunk.broken_up:
-                owner.done.append(chunk)
+                owner.tell()  # these calls may take long
+            chunk.make_calls()
+            owner.done.append(chunk)
 
 
 class ThreadCalls:
     """Makes the calls of one object in threads."""
 
     def __init__(self) -> None:
-        self.line: deque[tuple[Chunk, int, object]] = deque()
-        """Calls to be made: chunk, place in it, and argument."""
+        self.line: deque[Chunk] = deque()
+        """Chunks that no thread has begun with."""
         self.done: deque[Chunk] = deque()
         self.idle: list[_Worker] = []
         self.closed = False
@@ -189,8 +214,8 @@ class ThreadCalls:
         """
         if self._token is None:
             self._token = trio.lowlevel.current_trio_token()
-        chunk = Chunk(self, function, len(arguments), results, give_back)
-        self.line.extend([(chunk, place, each) for place, each in enumerate(arguments)])
+        chunk = Chunk(self, function, arguments, results, give_back)
+        self.line.append(chunk)
         self._chunks += 1
         if give_back is not None:
             self._together[chunk] = None
@@ -212,13 +237,12 @@ class ThreadCalls:
 
     def _take_out(self, chunk: Chunk) -> None:
         """Make no further call of a chunk."""
+        with suppress(ValueError):  # a thread has it
+            self.line.remove(chunk)
         places: list[int] = []
-        for each in [each for each in list(self.line) if each[0] is chunk]:
-            try:
-                self.line.remove(each)
-            except ValueError:
-                continue  # a thread has it
-            places.append(each[1])
+        with suppress(IndexError):
+            while True:
+                places.append(chunk.places.popleft()[0])
         chunk.number -= len(places)
         if places and chunk.give_back is not None:
             chunk.give_back(places)
