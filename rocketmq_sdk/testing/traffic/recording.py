@@ -26,8 +26,9 @@ TOPICS: Final = ("topic", "origin_topic")
 GROUPS: Final = ("consumer_group", "producer_group", "group", "group_name")
 QUEUE: Final = ("queue_id",)
 _LISTS: Final = {
-    TOPICS: ("mq_set", "acks", "topic_config_list"),
-    GROUPS: ("producer_data_set", "consumer_data_set", "acks"),
+    TOPICS: ("mq_set", "acks", "topic_config_list", "consumer_data_set", "subscription_data_set"),
+    GROUPS: ("producer_data_set", "consumer_data_set", "acks", "group_config_list"),
+    QUEUE: ("mq_set", "acks"),
 }
 """Members of bodies whose entries name them."""
 
@@ -96,22 +97,12 @@ class Seen:
             return  # the broker refuses it; it names nothing
 
     def _texts(self, names: tuple[str, ...]) -> frozenset[str]:
-        found: set[str] = set()
-        for part in self._parts():
-            for name in names:
-                value = getattr(part, name, None)
-                if isinstance(value, str):
-                    found.add(value)
-            for attribute in _LISTS[names]:
-                for entry in getattr(part, attribute, None) or ():
-                    if isinstance(entry, str):
-                        found.add(entry)
-                        continue
-                    for name in names:
-                        value = getattr(entry, name, None)
-                        if isinstance(value, str):
-                            found.add(value)
-        return frozenset(found)
+        return frozenset(
+            value
+            for part in self._parts()
+            for value in _named(part, names)
+            if isinstance(value, str)
+        )
 
     @property
     def topics(self) -> frozenset[str]:
@@ -125,12 +116,19 @@ class Seen:
 
     @property
     def queue(self) -> int | None:
-        """The queue that it names."""
+        """The queue that it names, or the first of several."""
+        return next(self._queues(), None)
+
+    @property
+    def queues(self) -> frozenset[int]:
+        """The queues that it names."""
+        return frozenset(self._queues())
+
+    def _queues(self) -> Iterator[int]:
         for part in self._parts():
-            value = getattr(part, "queue_id", None)
-            if isinstance(value, int):
-                return value
-        return None
+            for value in _named(part, QUEUE):
+                if isinstance(value, int):
+                    yield value
 
     def __repr__(self) -> str:
         topics, groups = sorted(self.topics), sorted(self.groups)
@@ -211,6 +209,18 @@ class Recording:
         return ", ".join(f"{name} {count}" for name, count in self.counts.most_common())
 
 
+def _named(part: object, names: tuple[str, ...]) -> Iterator[object]:
+    """What a part of a request, and the entries of its lists, have under some names."""
+    for name in names:
+        yield getattr(part, name, None)
+    for attribute in _LISTS[names]:
+        for entry in getattr(part, attribute, None) or ():
+            if isinstance(entry, str):
+                yield entry
+            else:
+                yield from _named(entry, names)
+
+
 def any_matches(names: frozenset[str], pattern: str) -> bool:
     """Whether one of the names is the pattern, in which `*` stands for anything."""
     return pattern in names or any(fnmatchcase(name, pattern) for name in names)
@@ -219,10 +229,8 @@ def any_matches(names: frozenset[str], pattern: str) -> bool:
 def can_name(row: Request, names: tuple[str, ...]) -> bool:
     """Whether a request of this kind may name such a thing."""
     parts = [part for part in (row.header, row.body) if part is not None]
-    if not parts:
-        return row.raw
     return any(
-        field.name in names or field.name in _LISTS.get(names, ())
+        field.name in names or field.name in _LISTS[names]
         for part in parts
         if attrs.has(part)
         for field in attrs.fields(part)

@@ -167,7 +167,7 @@ class Which:
             (self.codes is None or seen.code in self.codes)
             and (self.topic is None or any_matches(seen.topics, self.topic))
             and (self.group is None or any_matches(seen.groups, self.group))
-            and (self.queue is None or seen.queue == self.queue)
+            and (self.queue is None or self.queue in seen.queues)
             and (self.client is None or seen.is_of(self.client))
             and (self.when is None or bool(self.when(seen)))
         )

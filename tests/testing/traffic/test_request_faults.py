@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
 
-from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer, SimpleConsumer
+from rocketmq_sdk import (
+    ConsumeFrom,
+    Message,
+    Producer,
+    PushConsumer,
+    SimpleConsumer,
+    TransactionProducer,
+    TransactionState,
+    reply_message,
+)
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import (
     BrokerError,
@@ -17,6 +26,7 @@ from rocketmq_sdk.errors import (
     SendTimeout,
 )
 from rocketmq_sdk.testing import TestBroker, UnhitFaultError, WaitTimeoutError
+from rocketmq_sdk.testing.traffic.request_kinds import KINDS
 from support.broker import Peer, pull_request, send_request
 from support.consuming import Collector, texts
 
@@ -24,6 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from trio.testing import MockClock
+
+    from rocketmq_sdk import ReceivedMessage
+    from rocketmq_sdk.protocol.command import Command
 
 
 @pytest.fixture
@@ -89,6 +102,90 @@ async def test_faults_of_a_client_meet_only_this_one(
             await shop.send(Message("orders", b"1"))
         await office.send(Message("orders", b"2"))
     assert [seen.host for seen in fault.requests] == ["shop"]
+
+
+NAMED_BY_NONE = {
+    ("end_transaction", "queue"),
+    ("heartbeat", "queue"),
+    ("send_back", "queue"),
+    ("route", "group"),
+    ("route", "queue"),
+}
+OF_KINDS = {("reply", "topic"): "*", ("reply", "group"): "*", ("pop", "queue"): -1}
+"""A pop may be asked for all queues, and names that."""
+
+
+async def test_each_kind_of_request_meets_faults_by_each_word(autojump_clock: MockClock) -> None:
+    """What a kind does not name is refused; what met nothing fails at the end."""
+
+    def through(channel: Any, request: Command, serve: Any) -> Any:
+        return serve(channel, request)
+
+    async with TestBroker() as broker:
+        await broker.seed(topics={"orders": 1, "questions": 1})
+        words = {"topic": "orders", "group": "G*", "queue": 0, "client": "*"}
+        for kind in KINDS:
+            for word, value in words.items():
+                named = OF_KINDS.get((kind, word), value)
+                if (kind, word) in NAMED_BY_NONE:
+                    with pytest.raises(ConfigurationError, match=f"names no {word}"):
+                        broker.faults.on(kind, **{word: named})  # type: ignore[arg-type]
+                else:
+                    broker.faults.on(kind, **{word: named}).call(through)  # type: ignore[arg-type]
+            broker.faults.on(kind, when=lambda seen: seen.host, after=1, times=1).call(through)
+        one_way = broker.faults.on("send", when=lambda seen: seen.body == b"one way").call(through)
+        await _everything(broker)
+        assert one_way.hits == 1
+
+
+async def _everything(broker: TestBroker) -> None:
+    """At least two requests of each kind, from clients that have sent heartbeats."""
+
+    async def listen(message: ReceivedMessage) -> None:
+        if message.body == b"fails" and not message.reconsume_times:
+            raise ValueError("as the test wants it")
+
+    async def answer(message: ReceivedMessage) -> None:
+        await producer.send(reply_message(message, b"pong"))
+
+    async def commit(_transaction: object) -> TransactionState:
+        return TransactionState.COMMIT
+
+    everything: Any = {"orders": "*"}
+    first = ConsumeFrom.FIRST_OFFSET
+    async with (
+        Producer("Gp", namesrv=broker) as producer,
+        TransactionProducer("Gt", namesrv=broker, checker=commit) as bank,
+        PushConsumer(
+            "Gq", namesrv=broker, subscriptions=everything, listener=listen, consume_from=first
+        ),
+        PushConsumer(
+            "Go",
+            namesrv=broker,
+            subscriptions=everything,
+            listener=listen,
+            consume_from=first,
+            orderly=True,
+        ),
+        PushConsumer(
+            "Gr",
+            namesrv=broker,
+            subscriptions={"questions": "*"},
+            listener=answer,
+            consume_from=first,
+        ),
+        SimpleConsumer("Gs", namesrv=broker, subscriptions=everything) as simple,
+    ):
+        await trio.sleep(40)
+        for _ in range(2):
+            await producer.send(Message("orders", b"fails"))
+            await producer.request(Message("questions", b"ping"), timeout=10)
+            await bank.send_in_transaction(Message("orders", b"paid"), commit)
+            for message in await simple.receive(10, await_duration=5):
+                await simple.ack(message)
+        await producer.send_batch([Message("orders", b"1"), Message("orders", b"2")])
+        await producer.send_oneway(Message("orders", b"one way"))
+        await trio.sleep(60)
 
 
 async def test_requests_are_served_late_or_answered_late(
