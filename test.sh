@@ -23,6 +23,8 @@ unset PYTHONDONTWRITEBYTECODE
 
 # Which tests carry these marks: tests/conftest.py.
 rest="interop or spark or kill or slow"
+# Not even looked at by the quick run: three processes would import them all.
+apart=(--ignore=tests/interop --ignore=tests/spark --ignore=tests/kill)
 
 # `run NAME ARGUMENTS`: what fails is run once more, alone: a test of sockets, kills or Java can
 # fail because the machine stood still. What fails again fails; what does not is named.

@@ -18,6 +18,7 @@ from rocketmq_sdk.protocol.header import header_fields
 from support.broker import open_broker, pull_request
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -53,6 +54,18 @@ def commands(row: Request) -> list[Command]:
     return found
 
 
+@pytest.fixture
+def _in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that jumps does not wait for the threads that decode large bodies."""
+
+    async def at_once(function: Callable[..., object], *arguments: object, **_: object) -> object:
+        await trio.lowlevel.checkpoint()
+        return function(*arguments)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", at_once)
+
+
+@pytest.mark.usefixtures("_in_the_loop")
 @pytest.mark.parametrize("code", SERVED)
 async def test_every_request_survives(autojump_clock: MockClock, tmp_path: Path, code: int) -> None:
     async with open_broker(tmp_path) as (broker, peer):

@@ -145,7 +145,7 @@ def test_every_life_keeps_the_rules() -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         Lives,
         settings=settings(
-            max_examples=18,
+            max_examples=12,
             stateful_step_count=16,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -26,7 +26,7 @@ from support.processes import BrokerProcess, broker_process
 if TYPE_CHECKING:
     from pathlib import Path
 
-REQUESTS = 2000
+REQUESTS = 1200
 SECONDS_OF_REQUEST = 0.01
 """Of processor time of the broker, on average, those of the good client beside them
 included.

@@ -37,7 +37,7 @@ TEXTS = [
     if "json" in entry
 ]
 MODES = json_backend.INSTALLED
-quick = settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+quick = settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 
 
 def body_classes() -> list[type[Body]]:

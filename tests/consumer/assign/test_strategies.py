@@ -98,7 +98,7 @@ QUEUES = st.dictionaries(
 
 
 @pytest.mark.parametrize("key", STRATEGIES)
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(queues=QUEUES, members=MEMBERS)
 def test_every_queue_has_one_owner_however_the_lists_are_ordered(
     key: str, queues: list[MessageQueue], members: set[str]
@@ -116,7 +116,7 @@ def test_every_queue_has_one_owner_however_the_lists_are_ordered(
     assert strategy.allocate("idc0@nobody here", queues, sorted(members)) == []
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(queues=QUEUES, members=MEMBERS, key=st.sampled_from(sorted(STRATEGIES)))
 def test_a_strategy_is_a_pure_function(
     queues: list[MessageQueue], members: set[str], key: str
@@ -128,7 +128,7 @@ def test_a_strategy_is_a_pure_function(
     assert (queues, ids) == before
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(queues=QUEUES, members=MEMBERS.filter(lambda members: len(members) > 1))
 def test_with_consistent_hashing_only_the_queues_of_a_member_that_leaves_move(
     queues: list[MessageQueue], members: set[str]
@@ -200,7 +200,7 @@ NUMBERS = st.sets(st.integers(0, 20)).map(
 )
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(owned=NUMBERS, wanted=NUMBERS)
 def test_a_difference_applied_gives_what_is_wanted(
     owned: list[MessageQueue], wanted: list[MessageQueue]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 KIB = 1024
 WANTED = 1024 * KIB
-DISK = 1 << 30
+DISK = 1 << 26
 STEP = 16 * KIB
 
 
