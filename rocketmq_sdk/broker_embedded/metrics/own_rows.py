@@ -34,6 +34,7 @@ def rows(source: Source, failed_fast: Callable[[], int]) -> Iterator[Row]:
     yield from _connections(source)
     yield from _admission(source, failed_fast)
     yield from _store(source)
+    yield from _delays(source)
     yield from _replication(source)
     yield from _queues(source)
     yield from process.rows()
@@ -168,6 +169,12 @@ def _store(source: Source) -> Iterator[Row]:
         ),
     )
     yield from _rows(_GAUGE, *statistics)
+
+
+def _delays(source: Source) -> Iterator[Row]:
+    schedule = source.parts.timers.schedule
+    text = "How late messages of delay levels come: of the level that is latest."
+    yield from _rows(_GAUGE, ("delay_levels_late_seconds", text, lambda: schedule.behind_ms / 1000))
 
 
 def _replication(source: Source) -> Iterator[Row]:

@@ -29,6 +29,7 @@ from rocketmq_sdk.broker_embedded.supervision import (
     JoinedTroubles,
     error_text,
 )
+from rocketmq_sdk.broker_embedded.timers.lateness import Lateness
 from rocketmq_sdk.errors import ProtocolError, StoreError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.model.properties import REAL_QID, REAL_TOPIC, TAGS, property_in_text
@@ -72,6 +73,7 @@ class ScheduleService:
         "_earlier",
         "_file",
         "_follower",
+        "_heads",
         "_late",
         "_levels",
         "_offsets",
@@ -106,6 +108,7 @@ class ScheduleService:
         self._offsets: dict[int, int] = {}
         self._due: list[tuple[int, int]] = []
         self._late: dict[tuple[int, int], int] = {}
+        self._heads: dict[int, int] = {}
         self._earlier = trio.Event()
         self._sleeping_until: float = 0
         self.data_version = DataVersion()
@@ -117,8 +120,10 @@ class ScheduleService:
         """Whether the broker is about to end, and waits for no slave any more."""
         self.trouble = Complaints()
         """Levels that wait because something cannot be written."""
-        self.troubles = JoinedTroubles(self.trouble, self._follower)
-        """Levels and messages that wait."""
+        self.troubles = JoinedTroubles(
+            self.trouble, self._follower, Lateness(lambda: self.behind_ms)
+        )
+        """Levels and messages that wait, and how late they come."""
 
     async def load(self) -> None:
         """Read the file and look at the head of each queue; the store is open.
@@ -182,6 +187,12 @@ class ScheduleService:
         """When the next message is due (epoch milliseconds); None when none waits."""
         return self._due[0][0] if self._due else None
 
+    @property
+    def behind_ms(self) -> int:
+        """How long the message has been due that waits for longest; 0 when none is."""
+        heads = self._heads
+        return max(0, self._clock.now_ms() - min(heads.values())) if heads else 0
+
     def on_arrival(self, arrival: Arrival) -> None:
         """A message arrived; in the schedule topic it may be the next one due."""
         if arrival.topic != SCHEDULE_TOPIC:
@@ -223,9 +234,10 @@ class ScheduleService:
                 self._earlier = trio.Event()
                 now = self._clock.now_ms()
                 while self._due and self._due[0][0] <= now:
-                    _due_ms, level = heapq.heappop(self._due)
+                    due_ms, level = heapq.heappop(self._due)
                     if level not in self._busy:
                         self._busy.add(level)
+                        self._heads.setdefault(level, due_ms)
                         nursery.start_soon(self._try_level, level)
                 self._sleeping_until = self._due[0][0] if self._due else float("inf")
                 with trio.move_on_after((self._sleeping_until - now) / 1000):
@@ -269,6 +281,8 @@ class ScheduleService:
             for number, message in enumerate(ahead, 1):
                 if number % _TURN == 0:
                     await trio.lowlevel.checkpoint()
+                if message.code > 0:
+                    self._heads[level] = message.code
                 left_ms = await self._deliver_one(message)
                 if left_ms:
                     return self._clock.now_ms() + left_ms
@@ -276,6 +290,7 @@ class ScheduleService:
                     self._late.pop((level, message.place.offset), None)
                 self._advance(level, message.place.offset + 1)
             if not ahead:
+                self._heads.pop(level, None)
                 return await self._next_due(level)
             await trio.lowlevel.checkpoint()
 
@@ -317,16 +332,15 @@ class ScheduleService:
             return 0 if delay is None else _milliseconds(delay)
         follower.went_well(place)
         problem, result = self._put(waiting.record)
-        if problem is not None:
-            follower.give_up(place, problem)
+        about = f"delay level {place.queue_id + 1}"
+        if problem is not None or result is None or result.ok:
+            if problem is not None:
+                follower.give_up(place, problem)
+            self.trouble.over(about)
             return 0
-        if result is None or result.ok:
-            return 0
-        logger.warning(
-            "the delayed message at %d could not be put (%s); it is tried again",
-            place.position,
-            result.status.name,
-        )
+        stuck = f"message {place.offset} cannot be put ({result.status.name})"
+        if self.trouble.add(about, StoreError(stuck)):
+            logger.warning("%s waits, and it is tried again: %s", about, stuck)
         return RETRY_MS
 
     def _put(self, record: bytes | None) -> tuple[str | None, PutResult | None]:

@@ -22,6 +22,7 @@ from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatu
 from rocketmq_sdk.broker_embedded.supervision import BACKOFF, Complaints, JoinedTroubles, error_text
 from rocketmq_sdk.broker_embedded.timers.checkpoint import write_checkpoint
 from rocketmq_sdk.broker_embedded.timers.due_slot import TURN, DueSlot
+from rocketmq_sdk.broker_embedded.timers.lateness import Lateness
 from rocketmq_sdk.broker_embedded.timers.messages import (
     NEVER_ENQUEUED,
     delivered,
@@ -39,8 +40,6 @@ from rocketmq_sdk.names import TIMER_TOPIC
 from rocketmq_sdk.protocol.bodies.timers import TimerMetricsSerializeWrapper
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
     from rocketmq_sdk.broker_embedded.store.following.follower import Followed
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
@@ -56,28 +55,12 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 0.5
 """How long a put that failed waits to be tried again."""
-LATE_MS: Final = 10_000
-"""Milliseconds behind which timers are late, as the alert has it."""
 _PER_TURN: Final = 16
 """Messages delivered before others have their turn."""
 _EXPIRY_SECONDS: Final = 30
 _NEVER: Final = 1 << 60
 _FOREVER: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
 """What a put that is tried again would say again."""
-
-
-class _Late:
-    """That messages come late, as troubles."""
-
-    __slots__ = ("_service",)
-
-    def __init__(self, service: TimerService) -> None:
-        self._service = service
-
-    def __iter__(self) -> Iterator[str]:
-        late = self._service.timers.behind_ms
-        if late >= LATE_MS:
-            yield f"messages come {late / 1000:.0f} s late"
 
 
 class TimerService:
@@ -116,7 +99,9 @@ class TimerService:
         self._failures = 0
         self.trouble = Complaints()
         """What keeps all timers waiting."""
-        self.troubles = JoinedTroubles(self.trouble, self._reader.follower, _Late(self))
+        self.troubles = JoinedTroubles(
+            self.trouble, self._reader.follower, Lateness(lambda: self.timers.behind_ms)
+        )
         """All that cannot be read or delivered now, or is late."""
         self.enqueued = 0
         """Messages put into the wheel since the start."""

@@ -95,7 +95,9 @@ async def test_own_levels(autojump_clock: MockClock) -> None:
 
 
 async def test_a_put_that_fails_is_tried_until_it_succeeds(
-    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
@@ -110,9 +112,17 @@ async def test_a_put_that_fails_is_tried_until_it_succeeds(
             monkeypatch.setattr(store, "put", failing)
             await trio.sleep(5)
             assert store.max_offset("orders", 0) == 0
+            [reason] = broker.health().reasons
+            assert "message 0 cannot be put (UNKNOWN_ERROR)" in reason
+            # Tried fifty times, and said once.
+            assert len([each for each in caplog.records if "UNKNOWN_ERROR" in each.message]) == 1
+            await trio.sleep(15)
+            assert any("messages come 19 s late" in each for each in broker.health().reasons)
+            assert 19_000 <= broker.parts.timers.schedule.behind_ms <= 19_100
             fails[0] = False
-            assert 5 <= await arrival_time(peer, "orders", 0) - begin <= 5.2
+            assert 20 <= await arrival_time(peer, "orders", 0) - begin <= 20.2
             assert [message.body for message in await peer.pull("orders")] == [b"one", b"two"]
+            assert (broker.health().reasons, broker.parts.timers.schedule.behind_ms) == ((), 0)
 
 
 @pytest.mark.real_time
