@@ -129,6 +129,6 @@ def _shown_name(name: str, shown: Iterable[str]) -> str:
     if "_" in name and plain in names:
         return names[plain]
     raise ConfigurationError(
-        f"{no_such_setting(name, shown)} If it has no value now and is not shown for that reason, "
-        "give unknown=True"
+        f"{no_such_setting(name, shown).rstrip('.')} (if it has no value now, and is not shown for "
+        "that reason, say that it may be unknown: unknown=True, --unknown)"
     )

@@ -25,6 +25,7 @@ from rocketmq_sdk.cli.operate import COMMANDS
 from rocketmq_sdk.cli.operate.connection import connection_arguments, run_command
 from rocketmq_sdk.cli.option_file import option_file_argument, with_option_file
 from rocketmq_sdk.cli.spelling import Parser
+from rocketmq_sdk.cli.streams import be_utf8, prepare
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 
 if TYPE_CHECKING:
@@ -158,11 +159,14 @@ def _add_store(commands: argparse._SubParsersAction[Any]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
+    prepare()
     known = parser()
     as_json = False
     try:
         options = with_option_file(known, arguments)
         as_json = getattr(options, "json", False)
+        if as_json:
+            be_utf8(sys.stdout, sys.stderr)
         begin_log(options)
         return _run(known, options)
     except ConfigurationError as error:

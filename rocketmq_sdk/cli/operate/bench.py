@@ -12,6 +12,7 @@ import math
 import random
 import signal
 import string
+import sys
 from collections import Counter
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ from rocketmq_sdk.cli.operate.connection import connection_arguments
 from rocketmq_sdk.clock import SystemClock
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.remoting.credentials import Credentials
 
 if TYPE_CHECKING:
@@ -89,6 +91,8 @@ class Tally:
         self._names = names
         self._began = self._last = trio.current_time()
         self.failures: Counter[str] = Counter()
+        self.first: dict[str, str] = {}
+        """The first failure of each name, in words."""
         self._failed_before = 0
         self.times = {name: Times() for name in names}
         self._since = {name: Times() for name in names}
@@ -144,6 +148,10 @@ class Tally:
             self._out.row({"kind": "total", **row, "failures": reasons})
         else:
             self._out.row(row | ({"failures": reasons} if reasons else {}))
+        for name, text in self.first.items():
+            print(f"rocketmq: {name}: {text}", file=sys.stderr)
+        if not self.done and not self.failed:
+            print("rocketmq: nothing was there to be done", file=sys.stderr)
         return int(self.failed > 0 or not self.done)
 
 
@@ -309,7 +317,9 @@ class _Senders:
         try:
             await self._producer.send(self._make())
         except RocketMQError as error:
-            self._tally.failures[type(error).__name__] += 1
+            name = type(error).__name__
+            self._tally.failures[name] += 1
+            self._tally.first.setdefault(name, str(error))
             return False
         self._tally.add((trio.current_time() - began) * 1000)
         return True
@@ -319,6 +329,7 @@ async def _produce(session: Session) -> int:
     from rocketmq_sdk.producer.producer import Producer
 
     options = session.options
+    check_send_topic(options.topic)
     tally = Tally(session, "ms")
     async with (
         Producer(

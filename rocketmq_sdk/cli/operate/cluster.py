@@ -76,11 +76,16 @@ def _change_arguments(parser: argparse.ArgumentParser) -> None:
     _broker(parser)
     parser.add_argument("-k", "--key", required=True, metavar="NAME", help="Apache's name")
     parser.add_argument("-v", "--value", required=True, metavar="VALUE")
+    parser.add_argument(
+        "--unknown", action="store_true", help="even if the broker does not show such a setting"
+    )
 
 
 async def _change(session: Session) -> None:
     options = session.options
-    await session.admin.cluster.change_settings(options.broker_addr, {options.key: options.value})
+    await session.admin.cluster.change_settings(
+        options.broker_addr, {options.key: options.value}, unknown=options.unknown
+    )
     session.out.done(f"{options.key} is {options.value} at {options.broker_addr}")
 
 

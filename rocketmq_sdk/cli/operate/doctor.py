@@ -13,7 +13,12 @@ import trio
 from rocketmq_sdk.cli.operate.command import Command, Session
 from rocketmq_sdk.cli.operate.topics import topic_argument
 from rocketmq_sdk.clock import SystemClock
-from rocketmq_sdk.errors import ConfigurationError, GroupNotFoundError, RocketMQError
+from rocketmq_sdk.errors import (
+    ConfigurationError,
+    GroupNotFoundError,
+    NotPermittedError,
+    RocketMQError,
+)
 from rocketmq_sdk.model.route import split_address
 
 if TYPE_CHECKING:
@@ -33,6 +38,10 @@ A tenth of the disk further they delete the oldest ones before their time.
 DISK_FULL: Final = 0.90
 """`diskSpaceWarningLevelRatio`: above it brokers take no more messages."""
 FEW_FILES: Final = 1024
+_NO_POLICY: Final = (
+    "with the credentials of an administrator, rocketmq createAcl -s User:NAME -r Cluster:* -a Get "
+    "-d Allow, or -r Topic:... for a topic"
+)
 HEALTH: Final = "embeddedBrokerHealth"
 TAKING: Final = "taking messages"
 
@@ -152,8 +161,10 @@ class Doctor:
                 "cluster",
                 State.BAD,
                 f"no name server tells the brokers: {error}",
-                "check -n and NAMESRV_ADDR; a port of a broker or a proxy is not one of a name "
-                "server; with TLS give --tls, with users --credentials",
+                _NO_POLICY
+                if isinstance(error, NotPermittedError) and self._admin.client.config.credentials
+                else "check -n and NAMESRV_ADDR; a port of a broker or a proxy is not one of a "
+                "name server; with TLS give --tls, with users --credentials",
             )
             return []
         masters = sum(broker.is_master for broker in brokers)

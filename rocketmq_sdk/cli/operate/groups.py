@@ -206,11 +206,17 @@ def _delete_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def _delete(session: Session) -> None:
-    options = session.options
+    options, group = session.options, session.options.group_name
+    existed = group in await session.admin.groups.names(system=True)
+    # Also one that no broker keeps: its offsets may be left.
     await session.admin.groups.delete(
-        options.group_name, clean_offsets=options.remove_offset, cluster=options.cluster_name
+        group, clean_offsets=options.remove_offset, cluster=options.cluster_name
     )
-    session.out.done(f"the group {options.group_name} is deleted", group=options.group_name)
+    session.out.done(
+        f"the group {group} is deleted" if existed else f"no broker keeps a group {group}",
+        group=group,
+        existed=existed,
+    )
 
 
 def _reset_arguments(parser: argparse.ArgumentParser) -> None:

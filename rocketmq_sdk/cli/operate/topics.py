@@ -205,8 +205,20 @@ def _delete_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def _delete(session: Session) -> None:
     topic = session.options.topic
+    existed = True
+    try:
+        await session.admin.topics.route(topic)
+    except TopicNotFoundError:
+        existed = False
+    # Also one that no name server knows: a broker may have been left out the last time.
     await session.admin.topics.delete(topic, cluster=session.options.cluster_name)
-    session.out.done(f"the topic {topic} is deleted with its messages", topic=topic)
+    session.out.done(
+        f"the topic {topic} is deleted with its messages"
+        if existed
+        else f"there was no topic {topic}",
+        topic=topic,
+        existed=existed,
+    )
 
 
 COMMANDS: Final = (

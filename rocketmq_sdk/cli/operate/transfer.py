@@ -13,17 +13,19 @@ import binascii
 import gzip
 import io
 import json
+import os
 import sys
 from collections import defaultdict
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TextIO, cast
 
 from rocketmq_sdk.cli.operate.command import Command, Session, positive, whole
 from rocketmq_sdk.cli.operate.messages import time_arguments
 from rocketmq_sdk.cli.operate.output import closing
 from rocketmq_sdk.cli.operate.topics import topic_argument
-from rocketmq_sdk.cli.progress import progress
+from rocketmq_sdk.cli.progress import Advance, progress
+from rocketmq_sdk.cli.streams import be_utf8
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.model.message import Message
@@ -112,24 +114,30 @@ def from_line(text: str, topic: str) -> tuple[Message, int]:
 
 
 @contextmanager
-def _opened(path: str, mode: str) -> Iterator[TextIO]:
-    """A file of lines, compressed as its name says; `-` is standard input or output."""
+def _opened(path: str, mode: str) -> Iterator[tuple[TextIO, BinaryIO | None]]:
+    """A file of lines, compressed as its name says, and the bytes below it.
+
+    `-` is standard input or output, below which there is nothing to tell of.
+    """
     if path == "-":
-        yield sys.stdin if mode == "r" else sys.stdout
+        stream = sys.stdin if mode == "r" else sys.stdout
+        be_utf8(stream)
+        yield stream, None
         return
     binary = "rb" if mode == "r" else "wb"
     kind = Path(path.removesuffix(".part")).suffix
     try:
-        if kind == ".gz":
-            raw: io.IOBase = cast("io.IOBase", gzip.GzipFile(path, binary, 5))
-        elif kind == ".zst":
-            raw = _zstandard(path, binary)
-        else:
-            raw = io.FileIO(path, "r" if mode == "r" else "w")
+        disk = cast("BinaryIO", Path(path).open(binary))  # noqa: SIM115 - closed below
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be opened: {error}") from error
-    with io.TextIOWrapper(cast("Any", raw), encoding="utf-8", newline="\n") as file:
-        yield file
+    with disk:
+        lines: Any = disk
+        if kind == ".gz":
+            lines = gzip.GzipFile(fileobj=disk, mode=binary, compresslevel=5)
+        elif kind == ".zst":
+            lines = _zstandard(disk, binary)
+        with io.TextIOWrapper(lines, encoding="utf-8", newline="\n") as file:
+            yield file, disk
 
 
 def _exists(path: str) -> bool:
@@ -140,14 +148,14 @@ def _rename(path: str, new: str) -> None:
     Path(path).replace(new)
 
 
-def _zstandard(path: str, mode: str) -> io.IOBase:
+def _zstandard(disk: BinaryIO, mode: str) -> io.IOBase:
     try:
         import zstandard
     except ModuleNotFoundError:
         raise ConfigurationError(
             "files that end in .zst need the extra zstd: pip install 'rocketmq-trio[zstd]'"
         ) from None
-    return cast("io.IOBase", zstandard.open(path, mode))
+    return cast("io.IOBase", zstandard.open(disk, mode))
 
 
 def _export_arguments(parser: argparse.ArgumentParser) -> None:
@@ -166,7 +174,7 @@ async def _export(session: Session) -> None:
     # A file that is not whole never has the name of one that is.
     part = options.file if options.file == "-" else options.file + ".part"
     count = 0
-    with _opened(part, "w") as file, progress("messages", total) as advance:
+    with _opened(part, "w") as (file, _), progress("messages", total) as advance:
         async with closing(
             session.admin.messages.in_time(options.topic, options.begin, options.end)
         ) as messages:
@@ -201,7 +209,7 @@ async def _import(session: Session) -> None:
     async with Producer(
         "TOOLS_PRODUCER", client=session.admin.client, **session.sending()
     ) as producer:
-        with _opened(options.file, "r") as file, progress("messages", options.limit) as advance:
+        with _opened(options.file, "r") as (file, disk), _read(options, disk) as advance:
             done = options.skip
             try:
                 for chunk in _chunks(file, options):
@@ -219,6 +227,26 @@ async def _import(session: Session) -> None:
         f"{done - options.skip:,} messages are stored in {options.topic}",
         count=done - options.skip,
     )
+
+
+@contextmanager
+def _read(options: argparse.Namespace, disk: BinaryIO | None) -> Iterator[Advance]:
+    """A bar that takes how many messages are stored.
+
+    How many a file has nobody knows before it was read: unless a limit says it, the
+    bar is about its bytes, as they are on the disk.
+    """
+    if disk is None or options.limit is not None:
+        with progress("messages", options.limit) as advance:
+            yield advance
+        return
+    with progress(f"bytes of {Path(options.file).name}", _size(disk)) as advance:
+        yield lambda _stored: advance(disk.tell())
+
+
+def _size(disk: BinaryIO) -> int | None:
+    """How long a file is; a pipe does not tell."""
+    return os.fstat(disk.fileno()).st_size or None
 
 
 def _chunks(file: TextIO, options: argparse.Namespace) -> Iterator[list[tuple[Message, int]]]:

@@ -9,6 +9,7 @@ import pytest
 from rocketmq_sdk.cli import parser
 from rocketmq_sdk.cli.operate.bench import Times, message_maker, properties
 from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.testing.interception import intercept
 from support.command_line import shell
@@ -100,7 +101,9 @@ def no_permission(channel: Channel, command: Command, serve: Handler) -> Command
     return Command.response(ResponseCode.NO_PERMISSION, remark="as the test wants it")
 
 
-async def test_failures_are_counted_and_named(autojump_clock: MockClock) -> None:
+async def test_failures_are_counted_and_named(
+    autojump_clock: MockClock, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with shell() as sh:
         with intercept(sh.broker, RequestCode.SEND_MESSAGE_V2, by=no_permission):
             done = await sh.run("bench", "producer", "-t", "orders", "-q", "3", "-w", "1", "--json")
@@ -108,6 +111,9 @@ async def test_failures_are_counted_and_named(autojump_clock: MockClock) -> None
         total = done.rows[-1]
         assert (total["messages"], total["failed"]) == (0, 3)
         assert list(total["failures"].values()) == ["3"]
+        assert capsys.readouterr().err.count("as the test wants it") == 1
+        with pytest.raises(ConfigurationError, match="no/topic"):
+            await sh.run("bench", "producer", "-t", "no/topic")
 
 
 def test_what_does_not_fit_is_refused() -> None:

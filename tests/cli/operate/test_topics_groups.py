@@ -32,7 +32,10 @@ async def test_topics_are_made_listed_and_deleted(autojump_clock: MockClock) -> 
         await sh.run("updateTopicPerm", "-t", "bills", "-p", "6")
         [route] = await sh.rows("topicRoute", "-t", "bills")
         assert (route["readQueues"], route["writeQueues"], route["perm"]) == (3, 2, 6)
-        await sh.run("deleteTopic", "-t", "bills")
+        for existed in (True, False):
+            [done] = await sh.rows("deleteTopic", "-t", "bills")
+            assert (done["topic"], done["existed"]) == ("bills", existed)
+            assert done["done"].startswith("there was no") is not existed
         assert await sh.rows("topicList") == [{"topic": "orders"}]
         with pytest.raises(TopicNotFoundError):
             await sh.run("updateTopicPerm", "-t", "bills", "-p", "6")

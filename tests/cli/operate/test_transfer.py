@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,7 @@ from rocketmq_sdk.model.message import Message, ReceivedMessage
 from support.command_line import shell
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -69,6 +71,14 @@ async def test_there_and_back(
 ) -> None:
     monkeypatch.setattr(transfer, "LINES_AT_ONCE", 100)
     file = str(tmp_path / name)
+    bars: list[tuple[str, int | None, list[int]]] = []
+
+    @contextmanager
+    def progress(title: str, total: int | None) -> Iterator[Callable[[int], None]]:
+        bars.append((title, total, []))
+        yield bars[-1][2].append
+
+    monkeypatch.setattr(transfer, "progress", progress)
     async with shell() as sh:
         await sh.admin.topics.create("copy", queues=2)
         for number in range(450):
@@ -78,6 +88,14 @@ async def test_there_and_back(
         assert done["count"] == 451
         [done] = await sh.rows("import", "-t", "copy", file)
         assert done["count"] == 451
+        size = (await trio.Path(file).stat()).st_size
+        written, read = bars
+        assert written == ("messages", 451, [451])
+        # Nobody knows how many messages a file has, but how far it was read.
+        assert read[:2] == (f"bytes of {name}", size)
+        assert len(read[2]) == 5
+        assert read[2] == sorted(read[2])
+        assert read[2][-1] == size
         for queue_id in range(2):
             before, after = [
                 [
