@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import multiprocessing
+import socket
 import struct
 import time
 import zlib
+from collections import deque
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import trio
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
 
 RECORD = struct.Struct(">iiiiiqqiqQqQiqi")
@@ -91,27 +95,87 @@ def _echo_server(pipe: Connection) -> None:
     trio.run(_serve_echo, pipe)
 
 
-def bare_echo(count: int, in_flight: int) -> tuple[float, float]:
-    """Frames per second and median microseconds of a trio echo between two processes.
-
-    The median is of one at a time.
-    """
-    ours, theirs = multiprocessing.get_context("spawn").Pipe()
-    process = multiprocessing.get_context("spawn").Process(
-        target=_echo_server, args=(theirs,), daemon=True
-    )
+@contextmanager
+def _echo_process(serve: Callable[[Connection], None]) -> Iterator[int]:
+    """A process that sends back what it gets; gives its port."""
+    spawn = multiprocessing.get_context("spawn")
+    ours, theirs = spawn.Pipe()
+    process = spawn.Process(target=serve, args=(theirs,), daemon=True)
     process.start()
-    port = ours.recv()
     try:
-        return trio.run(_echo_client, port, count, in_flight)
+        yield ours.recv()
     finally:
         process.kill()
         process.join()
 
 
+def bare_echo(count: int, in_flight: int) -> tuple[float, float]:
+    """Frames per second and median microseconds of a trio echo between two processes.
+
+    The median is of one at a time.
+    """
+    with _echo_process(_echo_server) as port:
+        return trio.run(_echo_client, port, count, in_flight)
+
+
+def paced_echo(count: int, rate: float) -> list[float]:
+    """Seconds from there and back of each frame of a trio echo at so many a second."""
+    with _echo_process(_echo_server) as port:
+        return trio.run(_paced_client, port, count, rate)
+
+
+def blocking_echo(count: int) -> list[float]:
+    """Seconds of each frame of an echo by blocking sockets, one at a time."""
+    with _echo_process(_blocking_server) as port:
+        frame, times = _frame(), list[float]()
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for _ in range(count):
+                begin = time.perf_counter()
+                sock.sendall(frame)
+                left = FRAME_BYTES
+                while left:
+                    left -= len(sock.recv(left))
+                times.append(time.perf_counter() - begin)
+        return times
+
+
+def _blocking_server(pipe: Connection) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        pipe.send(listener.getsockname()[1])
+        sock, _address = listener.accept()
+        with sock:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while data := sock.recv(65536):
+                sock.sendall(data)
+
+
+def _frame() -> bytes:
+    return (FRAME_BYTES - 4).to_bytes(4, "big") + b"f" * (FRAME_BYTES - 4)
+
+
+async def _paced_client(port: int, count: int, rate: float) -> list[float]:
+    stream = await trio.open_tcp_stream("127.0.0.1", port)
+    frame, buffer, sent, times = _frame(), bytearray(), deque[float](), list[float]()
+
+    async def receive() -> None:
+        while len(times) < count:
+            buffer.extend(await stream.receive_some(65536))
+            times.extend(time.perf_counter() - sent.popleft() for _ in _complete_frames(buffer))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(receive)
+        begin = trio.current_time()
+        for number in range(count):
+            await trio.sleep_until(begin + number / rate)
+            sent.append(time.perf_counter())
+            await stream.send_all(frame)
+    return times
+
+
 async def _echo_client(port: int, count: int, in_flight: int) -> tuple[float, float]:
     stream = await trio.open_tcp_stream("127.0.0.1", port)
-    frame = (FRAME_BYTES - 4).to_bytes(4, "big") + b"f" * (FRAME_BYTES - 4)
+    frame = _frame()
     buffer = bytearray()
     sent = received = 0
     times: list[float] = []

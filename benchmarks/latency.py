@@ -6,11 +6,13 @@ import time
 
 import trio
 
+from benchmarks.baselines import paced_echo
 from benchmarks.harness import Report, percentile
 from benchmarks.workers import broker_process
 from rocketmq_sdk import Admin, Message, Producer, PushConsumer, ReceivedMessage
 
 RATE = 1_000
+SHARES = (("p50", 0.5), ("p99", 0.99))
 
 
 async def _measure(namesrv: str, report: Report, scale: float) -> None:
@@ -40,11 +42,19 @@ async def _measure(namesrv: str, report: Report, scale: float) -> None:
             with trio.fail_after(60):
                 await finished.wait()
     warm = times[len(times) // 5 :]
-    report.add("end to end at 1,000/s, p50", "us", percentile(warm, 0.5) * 1e6)
-    report.add("end to end at 1,000/s, p99", "us", percentile(warm, 0.99) * 1e6)
+    for name, share in SHARES:
+        report.add(
+            f"end to end at 1,000/s, {name}",
+            "us",
+            percentile(warm, share) * 1e6,
+            f"bare trio echo at 1,000/s, {name}",
+        )
 
 
 def run(report: Report, scale: float) -> None:
     """One round."""
+    times = paced_echo(int(3_000 * scale), RATE)
+    for name, share in SHARES:
+        report.add(f"bare trio echo at 1,000/s, {name}", "us", percentile(times, share) * 1e6)
     with broker_process() as namesrv:
         trio.run(_measure, namesrv, report, scale)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from benchmarks.baselines import bare_echo
+from benchmarks.baselines import bare_echo, blocking_echo
 from benchmarks.harness import Report, percentile
 from benchmarks.sending import batches, batches_in_flight, in_flight, many_tasks, one_at_a_time
 from benchmarks.workers import broker_process
@@ -57,6 +57,8 @@ def run(report: Report, scale: float) -> None:
     """One round."""
     rate, _ = bare_echo(int(200_000 * scale), 256)
     report.add("bare trio echo, 256 in flight", "/s", rate)
+    times = blocking_echo(int(3_000 * scale))
+    report.add("bare blocking echo, one at a time, p50", "us", percentile(times, 0.5) * 1e6)
     _, median = bare_echo(int(3_000 * scale), 1)
     report.add("bare trio echo, one at a time, p50", "us", median)
     with broker_process() as namesrv:

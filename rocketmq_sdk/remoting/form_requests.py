@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from rocketmq_sdk.protocol.frame_template import frame_of, head_of, header_of
+from rocketmq_sdk.protocol.frame_template import header_of
 from rocketmq_sdk.remoting.channel import PendingCall, Sweep, SweptCall
-from rocketmq_sdk.remoting.queued_frames import LARGE, Piece
+from rocketmq_sdk.remoting.queued_frames import Piece, frame_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -37,9 +37,8 @@ def begin_requests(
         if room <= 0 or unsent > limits.max_unsent_bytes:
             break
         opaque = calls.next_opaque()
-        header, large = header_of(form, values, opaque), len(body) >= LARGE
-        frame = head_of(header, body) if large else frame_of(header, body)
-        size = len(frame) + len(body) if large else len(frame)
+        frame = frame_with(header_of(form, values, opaque), body)
+        size = len(frame) if isinstance(frame, bytes) else len(frame[0]) + len(body)
         if size > limits.max_frame:
             break
         deadline = since + timeout
@@ -50,9 +49,10 @@ def begin_requests(
         call.tag = tag
         slots[opaque] = call
         found.append(call)
-        frames.append(frame)
-        if large:
-            frames.append(memoryview(body))
+        if isinstance(frame, bytes):
+            frames.append(frame)
+        else:
+            frames += frame
         unsent += size
         room -= 1
         if deadline < earliest:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.protocol.flags import FLAG_RESPONSE
 from rocketmq_sdk.protocol.frame import decode_frame
+from rocketmq_sdk.protocol.frame_template import frame_of, head_of
 from rocketmq_sdk.remoting.dispatch import error_response
 from rocketmq_sdk.transport.tcp import send_now, send_pieces_now
 
@@ -31,6 +32,13 @@ LARGE: Final = 4096
 
 Piece = bytes | memoryview
 """A frame, the beginning of one, or the body that belongs to the piece before."""
+
+
+def frame_with(header: bytes, body: bytes | memoryview) -> bytes | tuple[bytes, memoryview]:
+    """The frame with a JSON header that is encoded: whole, or with its body apart."""
+    if len(body) < LARGE:
+        return frame_of(header, body)
+    return head_of(header, body), memoryview(body)
 
 
 def queue_frame(frames: list[Piece], connection: Connection, command: Command) -> int:

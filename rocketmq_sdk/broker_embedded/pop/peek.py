@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from rocketmq_sdk.broker_embedded.pop.checks import checked_group, checked_topic, host_of, refusal
-from rocketmq_sdk.broker_embedded.pull.pull_requests import MAX_BYTES
 from rocketmq_sdk.broker_embedded.slices import SLICE
-from rocketmq_sdk.broker_embedded.store.messages import GetStatus
+from rocketmq_sdk.broker_embedded.store.messages import GetStatus, QueueRead
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.protocol.bodies.pop_records import MAX_COUNT
 from rocketmq_sdk.protocol.command import Command
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Channel
 
     Answer = Command | Callable[[], Awaitable[Command]]
-    Reading = Generator[tuple[int, int, int] | None, GetResult | None, None]
+    Reading = Generator[QueueRead | None, GetResult | None, None]
 
 
 class PeekProcessor:
@@ -59,15 +58,15 @@ class PeekProcessor:
 
         async def read_on() -> Command:
             """The same where queues have to be read from the disk."""
-            place = wanted
+            following = wanted
             try:
                 while True:
-                    if place is None:
+                    if following is None:
                         await trio.lowlevel.checkpoint()
-                        place = next(reading)
+                        following = next(reading)
                     else:
-                        result = await store.get_cold(header.topic, *place, MAX_BYTES)
-                        place = reading.send(result)
+                        result = await store.read_cold(following)
+                        following = reading.send(result)
             except StopIteration:
                 return seen.answer()
             finally:
@@ -94,9 +93,10 @@ class PeekProcessor:
             missing = header.max_msg_nums - seen.count
             if missing <= 0:
                 continue
-            result = store.get_nowait(topic, queue_id, offset, missing, MAX_BYTES)
+            wanted = QueueRead(topic, queue_id, offset, missing)
+            result = store.read_nowait(wanted)
             if result is None:
-                result = yield queue_id, offset, missing
+                result = yield wanted
                 assert result is not None
             seen.bodies.append(result.body)
             seen.count += result.count

@@ -36,9 +36,9 @@ from rocketmq_sdk.broker_embedded.pop.polling import ANY_QUEUE, LOOK_AGAIN, Held
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
 from rocketmq_sdk.broker_embedded.pop.state import policy_of
 from rocketmq_sdk.broker_embedded.pull.long_polling import LONGEST_HOLD_MS
-from rocketmq_sdk.broker_embedded.pull.pull_requests import MAX_BYTES, parse_subscription
+from rocketmq_sdk.broker_embedded.pull.pull_requests import parse_subscription
 from rocketmq_sdk.broker_embedded.slices import SLICE
-from rocketmq_sdk.broker_embedded.store.messages import GetResult, GetStatus, PutStatus
+from rocketmq_sdk.broker_embedded.store.messages import GetResult, GetStatus, PutStatus, QueueRead
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import BrokerError, StoreCorruptError, StoreError
 from rocketmq_sdk.model.enums import Permission
@@ -63,8 +63,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Channel
 
     Answer = Command | Callable[[], Awaitable[Command | None]] | None
-    Wanted = tuple[str, int, int, int, MessageFilter | None]
-    Reading = Generator[Wanted | None, GetResult | None, None]
+    Reading = Generator[QueueRead | None, GetResult | None, None]
 
 logger = logging.getLogger(__name__)
 
@@ -208,7 +207,9 @@ class PopProcessor:
         pop.log_end = log_end
         return lambda: self._read_on(pop, reading, wanted)
 
-    async def _read_on(self, pop: _Pop, reading: Reading, wanted: Wanted | None) -> Command | None:
+    async def _read_on(
+        self, pop: _Pop, reading: Reading, wanted: QueueRead | None
+    ) -> Command | None:
         """Continue a pop that reads from the disk, or looks at very many queues."""
         try:
             while True:
@@ -216,13 +217,10 @@ class PopProcessor:
                     await trio.lowlevel.checkpoint()
                     wanted = next(reading)
                     continue
-                topic, queue_id, offset, most, message_filter = wanted
                 try:
-                    result = await self._store.get_cold(
-                        topic, queue_id, offset, most, MAX_BYTES, message_filter
-                    )
+                    result = await self._store.read_cold(wanted)
                 except StoreError as error:
-                    result = _unreadable(topic, queue_id, error)
+                    result = _unreadable(wanted.topic, wanted.queue_id, error)
                 wanted = reading.send(result)
         except StopIteration:
             pass
@@ -371,15 +369,15 @@ class PopProcessor:
         offset: int,
         message_filter: MessageFilter | None,
         most: int = 0,
-    ) -> Generator[Wanted | None, GetResult | None, GetResult]:
+    ) -> Generator[QueueRead | None, GetResult | None, GetResult]:
         topic, _group, queue_id = key
-        most = most or pop.missing
-        found = self._store.get_nowait(topic, queue_id, offset, most, MAX_BYTES, message_filter)
+        wanted = QueueRead(topic, queue_id, offset, most or pop.missing, message_filter)
+        found = self._store.read_nowait(wanted)
         if found is not None:
             return found
         self._locked.add(key)
         try:
-            result = yield topic, queue_id, offset, most, message_filter
+            result = yield wanted
             assert result is not None
             return result
         finally:

@@ -30,7 +30,12 @@ from rocketmq_sdk.broker_embedded.pop.records import is_stored
 from rocketmq_sdk.broker_embedded.pop.revive_queue import ReviveQueue, properties_of_copy
 from rocketmq_sdk.broker_embedded.store.following.tries import MOST_TRIES
 from rocketmq_sdk.broker_embedded.store.following.unreadable import UNKNOWN, Place
-from rocketmq_sdk.broker_embedded.store.messages import GetStatus, MessageToStore, PutStatus
+from rocketmq_sdk.broker_embedded.store.messages import (
+    GetStatus,
+    MessageToStore,
+    PutStatus,
+    QueueRead,
+)
 from rocketmq_sdk.broker_embedded.supervision import Complaints, JoinedTroubles, error_text
 from rocketmq_sdk.errors import ProtocolError, RocketMQError, StoreError
 from rocketmq_sdk.log_fields import about
@@ -435,7 +440,7 @@ class ReviveService:
         """The message at an offset; None when it is gone. Raises `StoreError`."""
         topic, queue_id, store = checkpoint.topic, checkpoint.queue_id, self._store
         if store.is_cold(topic, queue_id, offset):
-            found = await store.get_cold(topic, queue_id, offset, 1)
+            found = await store.read_cold(QueueRead(topic, queue_id, offset, 1))
         else:
             found = store.get(topic, queue_id, offset, 1)
         body = found.body

@@ -14,14 +14,13 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.pull.pull_requests import MAX_BYTES
-from rocketmq_sdk.broker_embedded.store.messages import GetStatus
+from rocketmq_sdk.broker_embedded.store.messages import GetStatus, QueueRead
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_RESPONSE, HeaderEncoding, PullSysFlag
-from rocketmq_sdk.protocol.frame_template import CommandTemplate, FrameTemplate, frame_of, head_of
+from rocketmq_sdk.protocol.frame_template import CommandTemplate, FrameTemplate
 from rocketmq_sdk.protocol.limits import TEXT_MAX
-from rocketmq_sdk.remoting.queued_frames import LARGE
+from rocketmq_sdk.remoting.queued_frames import frame_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -121,7 +120,8 @@ class PlainPulls:
                 bounds += [(run.min_offset, run.max_offset, False)] * len(run.ends)
                 size += begin
                 continue
-            result = store.get_nowait(topic, queue_id, offset, most, MAX_BYTES, read.message_filter)
+            wanted = QueueRead(topic, queue_id, offset, most, read.message_filter)
+            result = store.read_nowait(wanted)
             if result is None or result.status is not GetStatus.FOUND:
                 break
             found.append((result.next_begin_offset, result.body))
@@ -157,11 +157,7 @@ class PlainPulls:
                 answers.append(self._template.command(values, bytes(body)))
             else:
                 header = (form % (*place, request.opaque)).encode()
-                answers.append(
-                    (head_of(header, body), memoryview(body))
-                    if len(body) >= LARGE
-                    else frame_of(header, body)
-                )
+                answers.append(frame_with(header, body))
         return answers
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketmq_sdk.broker_embedded.core import FAQ
 from rocketmq_sdk.broker_embedded.pull.long_polling import LONGEST_HOLD_MS, HeldPull
-from rocketmq_sdk.broker_embedded.store.messages import GetResult, GetStatus
+from rocketmq_sdk.broker_embedded.store.messages import GetResult, GetStatus, QueueRead
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import BrokerError, ConfigurationError, RocketMQError
 from rocketmq_sdk.model.enums import ConsumeType, Permission, RequestSource
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     Answer = Command | Callable[[], Awaitable[Command | None]] | None
 
-MAX_BYTES: Final = 128 * 1024 * 1024
 _CODES: Final = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -190,13 +189,12 @@ class PullProcessor:
                 self._store.max_offset(name, queue_id),
             )
         else:
-            found = self._store.get_nowait(
-                name, queue_id, header.queue_offset, header.max_msg_nums, MAX_BYTES, message_filter
+            wanted = QueueRead(
+                name, queue_id, header.queue_offset, header.max_msg_nums, message_filter
             )
+            found = self._store.read_nowait(wanted)
             if found is None:
-                return self._pull_cold(
-                    channel, request, header, topic, group, message_filter, first
-                )
+                return self._pull_cold(channel, request, header, topic, group, wanted, first)
             result = found
         return self._finish(channel, request, header, topic, group, message_filter, result, first)
 
@@ -225,7 +223,7 @@ class PullProcessor:
         header: PullMessageRequestHeader,
         topic: TopicConfig,
         group: SubscriptionGroupConfig,
-        message_filter: MessageFilter | None,
+        wanted: QueueRead,
         first: bool,
     ) -> Callable[[], Awaitable[Command | None]]:
         """What is not in memory is read in a thread."""
@@ -233,17 +231,10 @@ class PullProcessor:
         times, began = self._core.put_times, self._core.clock.monotonic()
 
         async def read() -> Command | None:
-            result = await self._store.get_cold(
-                header.topic,
-                header.queue_id,
-                header.queue_offset,
-                header.max_msg_nums,
-                MAX_BYTES,
-                message_filter,
-            )
+            result = await self._store.read_cold(wanted)
             times.get_over(began)
             return self._finish(
-                channel, request, header, topic, group, message_filter, result, first
+                channel, request, header, topic, group, wanted.message_filter, result, first
             )
 
         return read

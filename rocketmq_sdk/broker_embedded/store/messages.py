@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
 from rocketmq_sdk.model.properties import decode_properties
 
@@ -149,6 +149,22 @@ class PutResult:
             f"<PutResult {self.status.name} physical={self.physical_offset} "
             f"queue_offset={self.queue_offset} size={self.size} count={self.count}>"
         )
+
+
+MAX_BYTES: Final = 128 * 1024 * 1024
+"""Bytes of records that one read returns at most, but for the first one."""
+
+
+class QueueRead(NamedTuple):
+    """What is to be read of a queue: messages from an offset on."""
+
+    topic: str
+    queue_id: int
+    offset: int
+    max_count: int
+    message_filter: MessageFilter | None = None
+    """Which of them; None takes all."""
+    max_bytes: int = MAX_BYTES
 
 
 class GetResult:

@@ -288,7 +288,7 @@ async def test_cold_messages_are_read_outside_of_the_loop(
     with trio.fail_after(60):
         async with open_broker() as (broker, peer):
             await peer.send("orders", b"old", tag="A")
-            monkeypatch.setattr(broker.store, "get_nowait", lambda *_where: None)
+            monkeypatch.setattr(broker.store, "read_nowait", lambda *_where: None)
             assert [message.body for message in await peer.pull("orders", expression="A")] == [
                 b"old"
             ]
@@ -321,5 +321,5 @@ class StoreWithGap:
     def __init__(self, gap: GetResult) -> None:
         self._gap = gap
 
-    def get_nowait(self, *_arguments: object) -> GetResult:
+    def read_nowait(self, *_arguments: object) -> GetResult:
         return self._gap

@@ -13,7 +13,7 @@ import trio.testing
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
-from rocketmq_sdk.broker_embedded.store.messages import Arrival, GetStatus, PutStatus
+from rocketmq_sdk.broker_embedded.store.messages import Arrival, GetStatus, PutStatus, QueueRead
 from rocketmq_sdk.model.enums import BoundaryType
 from rocketmq_sdk.names import SCHEDULE_TOPIC, java_hash
 from rocketmq_sdk.protocol.batch_codec import encode_batch
@@ -533,7 +533,7 @@ async def test_cold_reads(tmp_path: Path) -> None:
         assert not store.is_cold("TopicA", 0, 999)
         store.is_cold("TopicA", 0, 0)
         direct = store.get("TopicA", 0, 0, 32)
-        cold = await store.get_cold("TopicA", 0, 0, 32)
+        cold = await store.read_cold(QueueRead("TopicA", 0, 0, 32))
         assert (direct.body, direct.next_begin_offset) == (cold.body, cold.next_begin_offset)
         assert direct.count == 32
         assert bodies(store, "TopicA", 1) == [b"%d" % index for index in range(1, 2000, 2)]

@@ -23,10 +23,12 @@ from rocketmq_sdk.broker_embedded.store.log.record import (
     properties_of,
 )
 from rocketmq_sdk.broker_embedded.store.messages import (
+    MAX_BYTES,
     BitMapFilter,
     GetResult,
     GetStatus,
     MessageFilter,
+    QueueRead,
     ReadRun,
 )
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import ConsumeQueue
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import Queue
     from rocketmq_sdk.broker_embedded.store.state import StoreState
 
-_MAX_BYTES: Final = 134_217_728
 _MIN_BYTES: Final = 100
 _LOOK_MAX: Final = 524_288
 """The work on properties after which a read ends, having found nothing.
@@ -109,19 +110,12 @@ class QueueReader:
                 end -= 1
         return end
 
-    def get(
-        self,
-        queue: Queue,
-        offset: int,
-        max_count: int,
-        max_bytes: int,
-        message_filter: MessageFilter | None,
-        read: _Read,
-    ) -> GetResult:
+    def get(self, queue: Queue, wanted: QueueRead, read: _Read) -> GetResult:
         """Read a queue that exists.
 
         The first message that passes is included whatever its size.
         """
+        _topic, _queue_id, offset, max_count, message_filter, max_bytes = wanted
         minimum, maximum = queue.min_offset, self.end(queue)
         if maximum == 0:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE, 0, minimum, maximum)
@@ -139,7 +133,7 @@ class QueueReader:
                 queue,
                 offset,
                 max_count,
-                min(max(max_bytes, _MIN_BYTES), _MAX_BYTES),
+                min(max(max_bytes, _MIN_BYTES), MAX_BYTES),
                 message_filter,
                 read,
             )
@@ -154,7 +148,7 @@ class QueueReader:
             return GetResult(
                 GetStatus.OFFSET_FOUND_NULL, offset - offset % per_file + per_file, minimum, maximum
             )
-        max_bytes = min(max(max_bytes, _MIN_BYTES), _MAX_BYTES)
+        max_bytes = min(max(max_bytes, _MIN_BYTES), MAX_BYTES)
         if message_filter is None:
             found = self._take_recent(queue, offset, units, max_count, max_bytes, read)
             if found is not None:

@@ -24,10 +24,12 @@ from rocketmq_sdk.broker_embedded.store.log.record import (
 )
 from rocketmq_sdk.broker_embedded.store.log.transaction_marks import ended_halves
 from rocketmq_sdk.broker_embedded.store.messages import (
+    MAX_BYTES,
     GetResult,
     GetStatus,
     MessageFilter,
     QueryResult,
+    QueueRead,
     ReadRun,
 )
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import ConsumeQueueTable
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
     from rocketmq_sdk.clock import Clock
 
-DEFAULT_MAX_BYTES = 134_217_728
 MAX_TIME = (1 << 63) - 1
 
 
@@ -101,7 +102,7 @@ class ReadableStore:
         queue_id: int,
         offset: int,
         max_count: int,
-        max_bytes: int = DEFAULT_MAX_BYTES,
+        max_bytes: int = MAX_BYTES,
         message_filter: MessageFilter | None = None,
     ) -> GetResult:
         """Messages of a queue from an offset on.
@@ -110,27 +111,23 @@ class ReadableStore:
         Old messages may make it wait for the disk. Raises `StoreError` when a file
         cannot be read.
         """
-        queue = self._table.find(topic, queue_id)
+        return self.read(QueueRead(topic, queue_id, offset, max_count, message_filter, max_bytes))
+
+    def read(self, wanted: QueueRead) -> GetResult:
+        """`get`, by what is wanted."""
+        queue = self._table.find(wanted.topic, wanted.queue_id)
         if queue is None:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE)
-        return self._reader.get(queue, offset, max_count, max_bytes, message_filter, self._log.read)
+        return self._reader.get(queue, wanted, self._log.read)
 
-    def get_nowait(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        max_bytes: int = DEFAULT_MAX_BYTES,
-        message_filter: MessageFilter | None = None,
-    ) -> GetResult | None:
-        """`get`, but None where it would have to wait for the disk.
+    def read_nowait(self, wanted: QueueRead) -> GetResult | None:
+        """`read`, but None where it would have to wait for the disk.
 
-        Await `get_cold` then, which also tells what is wrong.
+        Await `read_cold` then, which also tells what is wrong.
         """
         if not self.files.blocking:
-            return self.get(topic, queue_id, offset, max_count, max_bytes, message_filter)
-        queue = self._table.find(topic, queue_id)
+            return self.read(wanted)
+        queue, offset = self._table.find(wanted.topic, wanted.queue_id), wanted.offset
         if queue is None:
             return GetResult(GetStatus.NO_MESSAGE_IN_QUEUE)
         if (
@@ -139,9 +136,7 @@ class ReadableStore:
         ):
             return None
         try:
-            return self._reader.get(
-                queue, offset, max_count, max_bytes, message_filter, self._read_nowait
-            )
+            return self._reader.get(queue, wanted, self._read_nowait)
         except (_Cold, StoreError):
             return None
 
@@ -152,7 +147,7 @@ class ReadableStore:
 
         Those of the first of them that bring all the messages that they ask for and no
         more than `max_bytes` together. None where that is not several, or would have to
-        wait for the disk: `get_nowait` is for one by one.
+        wait for the disk: `read_nowait` is for one by one.
         """
         queue = self._table.find(topic, queue_id)
         if queue is None:
@@ -173,7 +168,7 @@ class ReadableStore:
         return data
 
     def is_cold(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether `get` would have to wait for the disk; await `get_cold` then."""
+        """Whether `get` would have to wait for the disk; await `read_cold` then."""
         if not self.files.blocking:
             return False
         queue = self._table.find(topic, queue_id)
@@ -211,22 +206,12 @@ class ReadableStore:
             found += units
         return found
 
-    async def get_cold(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_count: int,
-        max_bytes: int = DEFAULT_MAX_BYTES,
-        message_filter: MessageFilter | None = None,
-    ) -> GetResult:
-        """`get` in a thread. Cancellation does not interrupt it."""
-        queue = self._table.find(topic, queue_id)
-        unit = None if queue is None else self._records.unit_nowait(queue, offset)
+    async def read_cold(self, wanted: QueueRead) -> GetResult:
+        """`read` in a thread. Cancellation does not interrupt it."""
+        queue = self._table.find(wanted.topic, wanted.queue_id)
+        unit = None if queue is None else self._records.unit_nowait(queue, wanted.offset)
         with self.reading(self._log.min_position if unit is None else unit[0]):
-            return await self.files.run(
-                lambda: self.get(topic, queue_id, offset, max_count, max_bytes, message_filter)
-            )
+            return await self.files.run(lambda: self.read(wanted))
 
     def follow(self, name: str) -> Follower:
         """Reads for a service that follows the log; logs call it by its name."""

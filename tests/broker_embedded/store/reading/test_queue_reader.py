@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
+from rocketmq_sdk.broker_embedded.store.messages import QueueRead
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.queues.unit_chain import PRE_BLANK, UNIT
 from rocketmq_sdk.protocol.batch_codec import encode_batch
@@ -76,10 +77,10 @@ async def read_both_ways(
                 wanted = reader._take(queue, offset, units, most, size, None, log.read)
                 found = reader._take_recent(queue, offset, units, most, size, log.read)
                 assert found is None or told(found) == told(wanted)
-                now = store.get_nowait("TopicA", queue_id, offset, most)
+                now = store.read_nowait(QueueRead("TopicA", queue_id, offset, most))
                 whole = store.get("TopicA", queue_id, offset, most)
                 assert now is None or told(now) == told(whole)
-        assert store.get_nowait("TopicA", 7, 0, 32) is not None
+        assert store.read_nowait(QueueRead("TopicA", 7, 0, 32)) is not None
     return at_once
 
 
