@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from rocketmq_sdk.testing.fixtures import Threads
 
 _CHOSEN = {"rocketmq_broker", "rocketmq_cluster"}
 _SCOPES = ("function", "class", "module", "package", "session")
 _NAMESRV_VARIABLE = "ROCKETMQ_TEST_NAMESRV"
+_REFUSED = (Exception, pytest.fail.Exception, pytest.skip.Exception)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -100,6 +101,13 @@ def rocketmq_address(rocketmq_broker: Any) -> str:
     return str(rocketmq_broker.namesrv_address)
 
 
+def _failing(error: BaseException) -> Callable[[pytest.FixtureRequest], None]:
+    def fail(request: pytest.FixtureRequest) -> None:  # noqa: ARG001 - as the placeholders
+        raise error
+
+    return fail
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
@@ -111,7 +119,12 @@ def pytest_fixture_setup(
     from rocketmq_sdk.testing.fixtures import broker_for, cluster_for
 
     choose = broker_for if fixturedef.argname == "rocketmq_broker" else cluster_for
-    fixturedef.func = choose(request)  # type: ignore[misc]
+    try:
+        fixturedef.func = choose(request)  # type: ignore[misc]
+    except _REFUSED as error:
+        # It is to fail as a fixture does: pytest has begun to set it up, and would
+        # stumble over that in the next test.
+        fixturedef.func = _failing(error)  # type: ignore[misc]
     try:
         return (yield)
     finally:

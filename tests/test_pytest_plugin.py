@@ -136,10 +136,15 @@ def test_it_works_without_pytest_trio(pytester: pytest.Pytester) -> None:
 def test_an_async_test_that_nothing_runs_is_told_the_line_to_add(
     pytester: pytest.Pytester, without: str, lines: list[str]
 ) -> None:
-    result = run(
-        pytester, NOTHING, "async def test_x(rocketmq_broker):\n    pass\n", without=without
-    )
-    result.assert_outcomes(errors=1)
+    test = """
+        async def test_x(rocketmq_broker):
+            pass
+
+        def test_that_follows(rocketmq_broker):
+            assert rocketmq_broker.namesrv_address
+    """
+    result = run(pytester, NOTHING, test, without=without)
+    result.assert_outcomes(errors=1, passed=1)
     result.stdout.fnmatch_lines(["*test_x is async, and nothing runs async tests here*", *lines])
 
 
