@@ -37,6 +37,7 @@ _ID_ROOM: Final = 40
 """A dedup id after its start: 32 digits, an ordinal."""
 _MOST_NAMES: Final = 10_000
 _NOT_IN_TAGS: Final = (b"|", b",", b"*")
+_TRIMMED: Final = TRIMMED.encode()
 _SEPARATORS: Final = (b"\x01", b"\x02")
 _ZEROS: Final = bytes(4)
 _join = pc.binary_join_element_wise
@@ -171,8 +172,14 @@ def _blank(column: pa.Array, masks: Sequence[pa.BooleanArray]) -> pa.BooleanArra
     return pc.fill_null(pc.utf8_is_space(column), False)
 
 
-def _untrimmed(column: pa.Array, masks: Sequence[pa.BooleanArray]) -> pa.BooleanArray:
-    """Where a text begins or ends with what a subscription cuts off; as `_blank`."""
+def _untrimmed(column: pa.Array, masks: Sequence[pa.BooleanArray]) -> pa.BooleanArray | None:
+    """Where a text begins or ends with what a subscription cuts off; as `_blank`.
+
+    The usual None takes one look at its memory.
+    """
+    memory = _bytes(column)
+    if len(memory.translate(None, _TRIMMED)) == len(memory):
+        return None
     for mask in masks:
         column = pc.if_else(mask, pa.scalar("", column.type), column)
     return pc.fill_null(pc.not_equal(pc.utf8_trim(column, characters=TRIMMED), column), False)
@@ -283,8 +290,11 @@ class ColumnEncoder:
                     odd.mark(mask)
                 if name == "dedupKey":
                     odd.mark(_blank(batch.column(name), masks))
-                elif name == "tags":
-                    odd.mark(_untrimmed(batch.column(name), masks))
+                elif (
+                    name == "tags"
+                    and (untrimmed := _untrimmed(batch.column(name), masks)) is not None
+                ):
+                    odd.mark(untrimmed)
         if "keys" in self._columns:
             self._mark_keys(odd, batch.column("keys"))
         if "properties" in self._columns:
