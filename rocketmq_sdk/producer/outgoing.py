@@ -124,13 +124,16 @@ def element_of(message: Message, forms: Forms) -> tuple[Element, int]:
 def encode_elements(elements: Iterable[Element], ids: Iterable[str]) -> bytes:
     """The body of a batch of messages with these unique ids."""
     parts: list[bytes] = []
-    head, last = b"", (-1, -1, -1)
+    head = before = behind = b""
+    known, last_flag, last = None, 0, -1
     for (flag, body, form), message_id in zip(elements, ids, strict=True):
         length = len(body)
         # Messages that follow each other are mostly alike.
-        if (numbers := (form.overhead + length, flag, length)) != last:
-            head, last = batch_head(*numbers), numbers
-        parts += (head, body, form.before, message_id.encode(), form.behind)
+        if form is not known or length != last or flag != last_flag:
+            known, last, last_flag = form, length, flag
+            head = batch_head(form.overhead + length, flag, length)
+            before, behind = form.before, form.behind
+        parts += (head, body, before, message_id.encode(), behind)
     return b"".join(parts)
 
 
@@ -192,14 +195,16 @@ def make_batch(
     elements: list[Element] = []
     total = 0
     for message in messages:
-        is_plain, body = message.is_plain, message.body
-        if message.topic != topic or not (wait and is_plain):
+        body = message.body
+        flag = 0
+        if message.topic != topic or not (wait and message.is_plain):
             _check_for_batch(message, first)
-        if not 0 < len(body) <= most:
-            check_size(len(body), most)
+            flag = message.flag
+        if not 0 < (length := len(body)) <= most:
+            check_size(length, most)
         form = forms[message._text or message.property_text()]
-        elements.append((0 if is_plain else message.flag, body, form))
-        total += form.overhead + len(body)
+        elements.append((flag, body, form))
+        total += form.overhead + length
     if total > most:
         raise ConfigurationError(
             f"the batch has {total} bytes, more than max_message_size = {most}; send it in parts"

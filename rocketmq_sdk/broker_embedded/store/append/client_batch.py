@@ -29,6 +29,8 @@ from rocketmq_sdk.protocol.property_crc import fill_property_crc, reserve_proper
 
 _FRAME: Final = Struct(">iIIii")
 _SHORT: Final = Struct(">h")
+_SHORT_MAX: Final = 0x7F
+"""The high byte of the longest properties."""
 _SHARED: Final = tuple(Struct(f">iq{born}sq{store}siq") for store in (8, 20) for born in (8, 20))
 """System flag to prepared offset, by the two host bits: the same in all records."""
 _HEADS: Final = tuple(Struct(f">iIIiiqq{shared.size}si") for shared in _SHARED)
@@ -40,7 +42,7 @@ class ClientBatch:
     `sizes` and `positions` of their records are there once `encode` has run.
     """
 
-    __slots__ = ("_bodies", "_flags", "_tails", "_with_crc", "positions", "sizes")
+    __slots__ = ("_alike", "_bodies", "_flags", "_tails", "_with_crc", "positions", "sizes")
 
     def __init__(self, data: bytes, *, with_crc: bool = False) -> None:
         """Raises `RemoteProtocolError` as `decode_batch`.
@@ -54,12 +56,41 @@ class ClientBatch:
         self._with_crc = with_crc
         self.sizes: list[int] = []
         self.positions: list[int] = []
-        self._split(data)
+        self._alike = self._split_alike(data)
+        if not self._alike:
+            self._split(data)
         if with_crc:
             self._tails = [
                 _tail(reserve_property_crc(properties, from_batch=True))
                 for properties in self.properties()
             ]
+
+    def _split_alike(self, data: bytes) -> bool:
+        """`_split` of messages with the same lengths and flag, without a look at each.
+
+        False, and nothing is done, where they are not alike.
+        """
+        size, start = len(data), _FRAME.size
+        if size < start:
+            return False
+        total, _magic, _crc, flag, length = _FRAME.unpack_from(data)
+        end = start + length
+        if length < 0 or total < end + 2 or size % total:
+            return False
+        count, head, high, low = size // total, data[:start], data[end], data[end + 1]
+        if (
+            high << 8 | low != total - end - 2
+            or high > _SHORT_MAX
+            or data[end::total] != bytes((high,)) * count
+            or data[end + 1 :: total] != bytes((low,)) * count
+            or [data[at : at + start] for at in range(0, size, total)].count(head) != count
+        ):
+            return False
+        rest = total - end
+        self._bodies = [data[at : at + length] for at in range(start, size, total)]
+        self._tails = [data[at : at + rest] for at in range(end, size, total)]
+        self._flags = [flag] * count
+        return True
 
     def _split(self, data: bytes) -> None:
         note_body, note_tail = self._bodies.append, self._tails.append
@@ -156,6 +187,11 @@ class ClientBatch:
 
     def _place(self, position: int, fixed: int) -> None:
         """Note where the records are that take so many bytes besides what differs."""
+        if self._alike and not self._with_crc:
+            count, size = len(self._bodies), fixed + len(self._bodies[0]) + len(self._tails[0])
+            self.sizes = [size] * count
+            self.positions = list(range(position, position + count * size, size))
+            return
         self.sizes = [
             fixed + len(body) + len(tail)
             for body, tail in zip(self._bodies, self._tails, strict=True)

@@ -32,7 +32,17 @@ SHARED = st.fixed_dictionaries(
         "reconsume_times": INT,
     }
 )
-ITEMS = st.lists(
+ALIKE = st.tuples(INT, st.integers(1, 50), st.integers(0, 300)).flatmap(
+    lambda kind: st.lists(
+        st.tuples(
+            st.just(kind[0]),
+            st.binary(min_size=kind[1], max_size=kind[1]),
+            st.binary(min_size=kind[2], max_size=kind[2]),
+        ),
+        max_size=4,
+    )
+)
+ITEMS = ALIKE | st.lists(
     st.tuples(INT, st.binary(min_size=1, max_size=50), st.binary(max_size=50)), max_size=4
 )
 PLAIN: dict[str, Any] = {
