@@ -358,6 +358,10 @@ class FaultyFileSystem(FaultyDevice):
         inode = self.names.get(path)
         return 0 if inode is None else inode.modified_ms
 
+    def stamp_ms(self) -> int:
+        """`now_ms`."""
+        return self._now_ms()
+
     def set_modified_ms(self, path: str, time_ms: int) -> None:
         """Pretend that the file was changed last at that time."""
         self.names[path].modified_ms = time_ms

@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ import trio.testing
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.errors import BrokerError, StoreFullError
+from rocketmq_sdk.errors import BrokerError, StoreError, StoreFullError
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_device import PowerCutError
 from rocketmq_sdk.testing.faulty_files import FaultyFile, FaultyFileSystem
@@ -140,6 +140,53 @@ async def test_nobody_reads_what_the_log_does_not_have(
         found = [message.body for message in await peer.pull("T", end)]
         assert found
         assert set(found) <= {b"3", b"4"}  # of those that were refused
+
+
+@pytest.mark.parametrize("synced", [True, False])
+async def test_consumers_go_on_when_a_disk_becomes_read_only(
+    synced: bool, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Pulls, pops and acknowledgements; sends are refused by code; all is well again
+    when the disk is, unless a sync failed.
+    """
+    files = FaultyFileSystem()
+    ends = nullcontext() if synced else pytest.raises(StoreError, match="cannot sync")
+    with ends:
+        async with served(BrokerOnFiles(files)) as (broker, peer):
+            await consumed_from_a_read_only_disk(files, broker, peer, synced=synced)
+
+
+async def consumed_from_a_read_only_disk(
+    files: FaultyFileSystem, broker: EmbeddedBroker, peer: Peer, *, synced: bool
+) -> None:
+    """What `test_consumers_go_on_when_a_disk_becomes_read_only` does."""
+    assert await send_some(peer, 0, 9) == [0] * 9
+    popper = Popper(peer, "T", max_msg_nums=3)
+    taken = [await popper.pop()]
+    assert len(await peer.pull("T", 0)) == 9  # the group is known from now on
+    await trio.sleep(1)
+    kinds = set(Operation) - {Operation.READ, Operation.LIST}
+    kinds -= {Operation.SYNC, Operation.SYNC_DIRECTORY} if synced else set()
+    faults = [files.faults.fail(each, "*", code=errno.EROFS) for each in kinds]
+    codes = await send_some(peer, 9, 3)
+    taken.append(await popper.pop())
+    codes += await send_some(peer, 12, 3)
+    taken.append(await popper.pop())
+    assert set(codes) <= {ResponseCode.SYSTEM_ERROR, FULL}
+    assert "Read-only" in str(broker.health())
+    for result in taken[1:]:
+        for handle in result.handles:
+            await popper.ack(handle)
+    found = [message.body for result in taken for message in result.messages]
+    assert sorted(found) == [b"%d" % number for number in range(9)]
+    assert len(await peer.pull("T", 0)) == 9
+    await trio.sleep(15)
+    for fault in faults:
+        fault.lift()
+    await trio.sleep(2)
+    assert broker.health().taking_messages == synced == (not broker.store.needs_restart)
+    assert await send_some(peer, 20, 1) == ([0] if synced else [FULL])
+    assert not peer.channel.closed
 
 
 @pytest.mark.real_time

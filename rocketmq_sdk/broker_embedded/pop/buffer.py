@@ -1,7 +1,8 @@
 """Checkpoints in memory, and the order of offset commits (`PopBufferMergeService`).
 
 With `enablePopBufferMerge` a checkpoint is kept here for some seconds. Without it, in a
-broker in memory or whose store takes none, until shortly before it is due. When all its
+broker in memory or whose store takes none, until shortly before it is due: consumers go
+on taking messages from a disk that cannot be written any more. When all its
 messages are acknowledged in that time nothing is ever written; otherwise it is
 stored with the bits of the acks that came. A group's offset in a queue moves only over
 pops whose checkpoint is stored or finished, so what was in memory when a process was

@@ -54,14 +54,15 @@ class PopState:
         self.order = OrderInfoManager(ConfigFile(store.files, order_info.FILE_NAME), clock)
         self.intake = timers.intake
         self.records = PopRecords(timers.intake, config, clock, core.store_host, core.stats)
-        # Nobody reads checkpoints of a broker in memory later; a full disk takes none.
+        # Nobody reads checkpoints of a broker in memory later; a disk that is full or
+        # became read-only takes none.
         forgotten = ends_with_its_store(store.files)
         self.buffer = PopBuffer(
             self.records,
             core.offsets,
             config,
             clock,
-            lambda: forgotten or store.short_of_space,
+            lambda: forgotten or not store.writable,
         )
         self.revive = ReviveService(
             store,

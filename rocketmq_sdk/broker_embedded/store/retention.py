@@ -136,6 +136,18 @@ class RetentionPolicy:
         return self._may_force and used_ratio > self._forcibly
 
 
+def _by_clock(written_ms: int, stamp_ms: int, now_ms: int) -> int:
+    """When a file was written by the store's clock, as the file system tells it.
+
+    A file that is written now has `stamp_ms`. That is not `now_ms` when the system's
+    clock was set while the store is open, by days perhaps. Whether this file was
+    written before that is not always known; then it counts as the younger one.
+    """
+    if written_ms > now_ms:
+        return now_ms - (stamp_ms - written_ms)
+    return now_ms - (min(stamp_ms, now_ms) - written_ms)
+
+
 def _local_hour(moment: int) -> int:
     return datetime.fromtimestamp(moment // 1000).hour
 
@@ -261,9 +273,11 @@ class RetentionService:
         """One check. Failures are logged; the next check tries again."""
         began = self._clock.monotonic()
         try:
-            written = await self._files.run(self._written)
+            # Threads have no clock of the loop's.
+            now, stamp = self._clock.now_ms(), self._files.stamp_ms()
+            written = await self._files.run(lambda: self._written(now, stamp))
             ratio = await self._files.run(self._files.used_ratio)
-            now, manual = self._clock.now_ms(), self._manual_rounds > 0
+            manual = self._manual_rounds > 0
             decision = self._policy.decide(now, ratio, written, manual=manual)
             self._manual_rounds = max(0, self._manual_rounds - 1)
             self._active = self._active or decision.removals > 0
@@ -278,7 +292,7 @@ class RetentionService:
             self._active = True
             _log.error("old files cannot be removed: %s", error)
 
-    def _written(self) -> list[int]:
+    def _written(self, now: int, stamp: int) -> list[int]:
         """The time of the last write of each file but the last.
 
         From the file system, or from the first record of the next file.
@@ -286,7 +300,8 @@ class RetentionService:
         files = self._chain.files
         times: list[int] = []
         for file, following in pairwise(files):
-            time = self._files.modified_ms(file.file.path) or self._store_time_at(following.start)
+            time = self._files.modified_ms(file.file.path)
+            time = _by_clock(time, stamp, now) if time else self._store_time_at(following.start)
             if time <= 0:
                 break
             times.append(time)

@@ -165,6 +165,27 @@ async def test_age(kind: str, autojump_clock: trio.testing.MockClock) -> None:
         await check_consistent(store)
 
 
+@pytest.mark.parametrize(("days", "before"), [(-5, 0), (5, 30)])
+async def test_a_system_clock_that_is_set_makes_no_file_old(
+    days: int, before: int, autojump_clock: trio.testing.MockClock
+) -> None:
+    """Files written before and behind it stay for their time by the store's clock."""
+    clock, step = TrioClock(), 0
+    files = FaultyFileSystem(now_ms=lambda: clock.now_ms() + step)
+    config = small_config(file_reserved_time=48, delete_when=";".join(map(str, range(24))))
+    async with open_store(files, config, clock) as store:
+        fill(store, before)
+        await trio.sleep(3600)
+        step = days * 24 * HOUR
+        fill(store, 30)
+        await store.flush()
+        count = len(files.file_sizes("commitlog"))
+        await trio.sleep(46 * 3600)
+        assert len(files.file_sizes("commitlog")) == count
+        await trio.sleep((max(0, -days) + 3) * 24 * 3600)  # some seem to be younger
+        assert len(files.file_sizes("commitlog")) == 1
+
+
 @pytest.mark.real_time
 async def test_old_files_on_a_disk(tmp_path: Path) -> None:
     """The time that the file system has of a file counts."""

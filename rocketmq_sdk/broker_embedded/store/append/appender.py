@@ -93,6 +93,7 @@ class Appender:
         self._append_crc = config.enabled_append_prop_crc
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._pending: deque[_Pending] = deque()
+        self._told = ""
         self._index = index
         self._note = index.note
         self._note_batch = index.note_batch
@@ -407,7 +408,9 @@ class Appender:
             raise LocalProtocolError(
                 f"{size} bytes of records do not fit into a log file of {self._log.file_size} bytes"
             )
-        return self._log.make_room(size)
+        position = self._log.make_room(size)
+        self._told = ""
+        return position
 
     def _stored(self, count: int, now: int) -> None:
         """Note that records are in the log."""
@@ -532,7 +535,11 @@ class Appender:
         if isinstance(error, ProtocolError):
             return PutStatus.MESSAGE_ILLEGAL
         if not isinstance(error, StoreFullError):
-            _log.error("a message could not be appended: %s", error)
+            if self._log.write_problem is not None:
+                self._flusher.write_failed(self._log.write_problem)
+            elif str(error) != self._told:
+                _log.error("a message could not be appended: %s", error)
+                self._told = str(error)
             return PutStatus.UNKNOWN_ERROR
         if self._state.full is None:
             _log.error("messages are refused until there is space: %s", error)

@@ -168,6 +168,13 @@ class FileSystem(Protocol):
         """When a file was last written (epoch milliseconds); 0 when not known."""
         ...
 
+    def stamp_ms(self) -> int:
+        """What `modified_ms` would tell of a file that is written now.
+
+        The system's clock may have been set since the store's clock began.
+        """
+        ...
+
     def used_ratio(self) -> float:
         """The part of the disk that is in use, from 0 to 1.
 

@@ -288,6 +288,10 @@ class MemoryFileSystem:
         """Always 0, not known: the store's own times count."""
         return 0
 
+    def stamp_ms(self) -> int:
+        """Always 0, as `modified_ms`."""
+        return 0
+
     def read_ahead(self, directory: str, *, wanted: bool) -> None:
         """Does nothing: nothing is read from a disk."""
 

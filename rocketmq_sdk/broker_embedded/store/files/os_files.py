@@ -35,6 +35,7 @@ from rocketmq_sdk.broker_embedded.store.files.regular_files import (
     written_ranges,
 )
 from rocketmq_sdk.broker_embedded.store.files.store_thread import start_thread
+from rocketmq_sdk.clock import wall_nanoseconds
 from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError
 
 if TYPE_CHECKING:
@@ -461,6 +462,10 @@ class OsFileSystem:
             return Path(self.full_path(path)).stat().st_mtime_ns // 1_000_000
         except OSError as error:
             raise translate(error, path, "read the time") from error
+
+    def stamp_ms(self) -> int:
+        """By the system's clock."""
+        return wall_nanoseconds() // 1_000_000
 
     def capacity_bytes(self) -> int:
         """What users may fill; the rest is the administrator's."""

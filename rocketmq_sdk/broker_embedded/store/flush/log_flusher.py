@@ -104,22 +104,25 @@ class LogFlusher:
         trying.
         """
         log, state = self._log, self._state
-        if log.written < log.position:
+        if log.written < log.position or log.write_problem is not None:
             try:
                 log.write_out()
             except StoreError as error:
-                if state.log_problem is None:
-                    _log.error(
-                        "the store takes no messages until the log can be written: %s", error
-                    )
-                state.log_problem = error
-                state.found(error)
-                self._unwritten.set()
+                self.write_failed(error)
                 return error
         if state.log_problem is not None and state.failure is None:
             _log.warning("the log can be written again")
             state.log_problem = None
         return None
+
+    def write_failed(self, error: StoreError) -> None:
+        """Let no more be appended until the log can be written."""
+        state = self._state
+        if state.log_problem is None:
+            _log.error("the store takes no messages until the log can be written: %s", error)
+        state.log_problem = error
+        state.found(error)
+        self._unwritten.set()
 
     @trio.lowlevel.enable_ki_protection
     async def write_again(self) -> None:

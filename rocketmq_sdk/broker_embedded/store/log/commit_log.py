@@ -91,6 +91,7 @@ class CommitLog:
         "on_enter",
         "position",
         "relieve",
+        "write_problem",
         "write_through",
         "written",
     )
@@ -121,6 +122,8 @@ class CommitLog:
         self._left: deque[ChainedFile] = deque()
         self._pwrite: Callable[[Bytes, int], None] | None = None
         self._soiled_to = 0
+        self.write_problem: StoreError | None = None
+        """Why the last write of a record failed; until what it left is overwritten."""
         self.on_enter: Callable[[], None] | None = None
         """Called when appends continue in another file."""
         self.relieve: Callable[[], None] | None = None
@@ -163,7 +166,7 @@ class CommitLog:
         Files that it made stay in the chain; whoever begins again removes them.
         """
         self.position = self.written = self.limit = 0
-        self._file = self._pwrite = None
+        self._file = self._pwrite = self.write_problem = None
         self._forget_hot()
 
     def _forget_hot(self) -> None:
@@ -178,6 +181,7 @@ class CommitLog:
         self._file = file
         self._pwrite = file.file.pwrite
         self._soiled_to = 0
+        self.write_problem = None
         self.limit = min(file.end, file.allocated)
         self._new_segment()
         if self.on_enter is not None:
@@ -287,11 +291,12 @@ class CommitLog:
         assert self._pwrite is not None
         try:
             self._pwrite(records, self.position - file.start)
-        except StoreError:
+        except StoreError as error:
             # Another record will stand there; how much of this one does now is not
             # known.
             self._soiled_to = max(self._soiled_to, end)
             self._pwrite = self._write_over
+            self.write_problem = error
             raise
         self.written = end
 
@@ -306,9 +311,11 @@ class CommitLog:
         position = file.start + offset
         if position < self._soiled_to:
             file.write(position, bytes(self._soiled_to - position))
-        file.write(position, data)
+        if data:
+            file.write(position, data)
         self._soiled_to = 0
         self._pwrite = file.file.pwrite
+        self.write_problem = None
 
     def append_bytes(self, data: bytes) -> None:
         """Append bytes of another log whose files have the same size.
@@ -334,7 +341,8 @@ class CommitLog:
     def write_out(self) -> None:
         """Hand what was appended to the file system. Raises `StoreError`.
 
-        After an error a later call tries again.
+        After an error a later call tries again. Also overwrites what a failed write of
+        a record has left.
         """
         if self.written < self.position:
             file = self._file
@@ -345,6 +353,8 @@ class CommitLog:
             pending = bytes(memoryview(self._segment)[self.written - self.position :])
             self._pwrite(pending, self.written - file.start)
             self.written = self.position
+        elif self.write_problem is not None and self._file is not None:
+            self._write_over(b"", self.position - self._file.start)
 
     def _new_segment(self) -> None:
         starts, segments = self._hot
