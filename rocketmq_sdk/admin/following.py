@@ -118,6 +118,8 @@ class Follower:
             try:
                 offset = await self._pull(queue, offset)
                 failures = 0
+            except trio.BrokenResourceError:
+                return  # the reader has closed the channel, and wants no more
             except (SubscriptionError, NotPermittedError):
                 raise  # the expression is wrong for every broker; nothing changes by waiting
             except RocketMQError as error:

@@ -99,10 +99,12 @@ class Messages(MessageQueries):
         wanted = build_subscription(full, expression, kind.value, sub_version=0)
         beginning = Beginning() if begin is None else Beginning(False, epoch_milliseconds(begin))
         send, receive = trio.open_memory_channel[ReceivedMessage](0)
-        async with open_quiet_nursery() as nursery, send, receive:
-            await Follower(self._client, full, beginning, wanted, send).begin(nursery)
-            yield receive
-            nursery.cancel_scope.cancel()
+        # Closed behind the tasks: one that hands a message over would fail by it.
+        with send, receive:
+            async with open_quiet_nursery() as nursery:
+                await Follower(self._client, full, beginning, wanted, send).begin(nursery)
+                yield receive
+                nursery.cancel_scope.cancel()
 
     def _named_copy(self, copy: StoredCopy) -> StoredCopy:
         """A copy with the names of topic and group as users write them."""

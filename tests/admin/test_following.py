@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
+import trio.testing
 
 from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
@@ -101,6 +102,24 @@ async def test_a_reader_that_stops_reading_holds_up_nothing_but_itself(
             await producer.send(Message("orders", b"%d" % number))
         await trio.sleep(100)
         assert len(await bodies(messages, 500)) == 500
+
+
+@pytest.mark.parametrize("way", ["the block ends", "an error", "the reader closes"])
+async def test_messages_that_nobody_takes_any_more_are_no_error(
+    way: str, autojump_clock: MockClock
+) -> None:
+    async with shop() as (_broker, producer, admin):
+        for number in range(50):
+            await producer.send(Message("orders", b"%d" % number))
+        with pytest.raises(BrokenPipeError) if way == "an error" else nullcontext():
+            async with admin.messages.follow("orders", begin=0) as messages:
+                await messages.receive()
+                await trio.testing.wait_all_tasks_blocked()  # the next ones are offered
+                if way == "an error":
+                    raise BrokenPipeError
+                if way == "the reader closes":
+                    await messages.aclose()
+                    await trio.sleep(100)
 
 
 async def test_what_is_wrong_is_told_at_once(autojump_clock: MockClock) -> None:
