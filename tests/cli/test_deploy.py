@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +23,6 @@ from support.paths import ROOT
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
 
 DEPLOY = ROOT / "examples" / "deploy"
 SERVICE = (DEPLOY / "rocketmq.service").read_text("utf-8")
@@ -98,3 +100,19 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
         check=False,
     )
     assert exposed.returncode == 0, exposed.stdout[-500:]
+
+
+@pytest.mark.real_time
+def test_a_linter_finds_nothing_wrong_with_the_container_files() -> None:
+    linter = shutil.which("hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}")
+    if linter is None:
+        pytest.skip("hadolint has no wheel for this machine")
+    files = [DEPLOY / "Containerfile", ROOT / "examples" / "testing" / "Dockerfile"]
+    done = subprocess.run(
+        [linter, "--no-color", *map(str, files)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 import promql_parser
 import pytest
 import yaml
+from grafana_foundation_sdk.cog import plugins
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from rocketmq_sdk import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.metrics import apache_rows, own_rows
@@ -107,3 +111,41 @@ async def test_the_board_asks_for_what_is_exported(rows: list[Row]) -> None:
     variables = {variable["name"] for variable in board["templating"]["list"]}
     used = set(re.findall(r"\$\{?([a-z]+)\b", json.dumps(board["panels"])))
     assert used <= variables
+
+
+def lost(given: Any, kept: Any, place: str = "") -> list[str]:
+    """What of a board Grafana's own model does not know, or reads as something else."""
+    if isinstance(given, dict):
+        assert isinstance(kept, dict), place
+        return [
+            each
+            for name, part in given.items()
+            for each in (
+                lost(part, kept[name], f"{place}/{name}") if name in kept else [f"{place}/{name}"]
+            )
+        ]
+    if isinstance(given, list):
+        assert len(given) == len(kept), place
+        pairs = enumerate(zip(given, kept, strict=True))
+        return [each for number, pair in pairs for each in lost(*pair, f"{place}/{number}")]
+    return [] if given == kept else [place]
+
+
+def read_by_grafana(board: dict[str, Any]) -> list[str]:
+    plugins.register_default_plugins()
+    kept = JSONEncoder().encode(Dashboard.from_json(copy.deepcopy(board)))
+    return lost(board, json.loads(kept))
+
+
+def test_grafanas_own_model_knows_all_of_the_board() -> None:
+    board = json.loads((PLACE / "dashboard.json").read_text())
+    assert read_by_grafana(board) == []
+    panel = board["panels"][6]
+    panel["fieldConfig"]["defaults"]["units"] = "s"
+    panel["targets"][0]["expression"] = "up"
+    board["refreshes"] = "10s"
+    assert read_by_grafana(board) == [
+        "/panels/6/fieldConfig/defaults/units",
+        "/panels/6/targets/0/expression",
+        "/refreshes",
+    ]
