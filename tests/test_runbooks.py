@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 import yaml
 
+from rocketmq_sdk.cli import parser
 from support.paths import ROOT
 
 RULES = sorted((ROOT / "examples" / "monitoring").glob("alerts*.yml"))
 PAGE = (ROOT / "docs" / "runbooks.md").read_text("utf-8")
+PROGRAMS = {"df", "iostat", "journalctl", "ls", "rocketmq", "systemctl", "top"}
 SECTIONS = re.findall(r"^## (\S+)$", PAGE, re.M)
 
 
@@ -39,3 +42,14 @@ def test_each_runbook_says_what_it_means_and_what_helps() -> None:
         assert "**Means:**" in text, name
         assert re.search(r"\*\*(Do|Look and do):\*\*", text), name
         assert "**Look" in text, name
+
+
+def test_each_runbook_names_a_command_and_those_of_rocketmq_are_right() -> None:
+    known = parser()
+    for name, text in zip(SECTIONS, re.split(r"^## \S+$", PAGE, flags=re.M)[1:], strict=True):
+        spans = [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", text)]
+        assert PROGRAMS & {span.split()[0] for span in spans}, name
+        for span in spans:
+            program, *words = shlex.split(span) if span.startswith("rocketmq ") else [""]
+            if program:  # N stands for a number
+                known.parse_all(["7" if word == "N" else word for word in words])
