@@ -201,13 +201,15 @@ class Housekeeper:
             return
         after, self._after = self._after, []
         self._holding = True
-        for call in after:
-            try:
-                call()
-            except Exception:
-                logger.exception("what follows on a chunk has failed in an unforeseen way")
-        self._holding = False
-        self._flush_all()
+        try:
+            for call in after:
+                try:
+                    call()
+                except Exception:
+                    logger.exception("what follows on a chunk has failed in an unforeseen way")
+        finally:
+            self._holding = False
+            self._flush_all()
 
     def after_chunk(self, call: Callable[[], None]) -> bool:
         """Call this as soon as the answers to the chunk that is handled have left.

@@ -153,6 +153,30 @@ async def test_what_follows_on_a_chunk_leaves_at_its_end(caplog: pytest.LogCaptu
     assert "as on purpose" in caplog.text
 
 
+async def test_what_stops_the_program_after_a_chunk_leaves_channels_writing() -> None:
+    flushed: list[str] = []
+
+    class Queued:
+        def flush_queued(self) -> None:
+            flushed.append("flushed")
+
+    def stop() -> None:
+        keeper.flush_soon(Queued())  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    keeper = Housekeeper()  # of its own, so that no task writes for it
+    keeper.begin_chunk()
+    keeper.after_chunk(stop)
+    with pytest.raises(KeyboardInterrupt):
+        keeper.end_chunk()
+    assert flushed == ["flushed"]
+    keeper.flush_soon(Queued())  # type: ignore[arg-type]
+    keeper.begin_chunk()
+    keeper.after_chunk(lambda: None)
+    keeper.end_chunk()
+    assert flushed == ["flushed", "flushed"]
+
+
 @pytest.mark.real_time
 async def test_a_writer_lives_while_a_socket_takes_no_more():
     body = b"x" * 5_000_000
