@@ -259,28 +259,6 @@ class MessageStore(ReadableStore, RunsOnce):
 
     # --- state
 
-    @property
-    def writable(self) -> bool:
-        """Whether puts are accepted, as far as is known."""
-        return self._state.writable and self._state.full is None
-
-    @property
-    def short_of_space(self) -> bool:
-        """Whether puts are refused until there is space again."""
-        return self._state.short_of_space
-
-    @property
-    def failure(self) -> str | None:
-        """Why puts are refused, for people to read.
-
-        None while they are accepted, and when the store is closed.
-        """
-        error = self._state.problem or self._state.full
-        if error is None and self._state.disk_full:
-            problem = "the disk is nearly full; free space or lower fileReservedTime"
-            return f"{self.files.description}: {problem}"
-        return None if error is None else str(error)
-
     def troubles(self) -> Iterator[str]:
         """What is wrong without keeping messages out, for people to read."""
         problem = self._state.index_problem or self._index_builder.problem
@@ -289,11 +267,6 @@ class MessageStore(ReadableStore, RunsOnce):
             yield f"messages from {begin} on are not indexed: {problem}"
         yield from self._flusher.troubles()
         yield from self.unreadable
-
-    @property
-    def needs_restart(self) -> bool:
-        """Whether nothing more can be appended until the store is opened again."""
-        return self._state.failure is not None
 
     @property
     def needs_wait(self) -> bool:
@@ -473,13 +446,6 @@ class MessageStore(ReadableStore, RunsOnce):
         error = self._state.problem
         if error is not None:
             raise error
-
-    def ask_for_batch_topics(self, is_batch_topic: Callable[[str], bool]) -> None:
-        """Set who is asked whether a topic has batch consume queues.
-
-        Asked before the first queue of a topic is made.
-        """
-        self._table.is_batch_topic = is_batch_topic
 
     async def flush_log(self, position: int) -> None:
         """Make the log durable up to a position.

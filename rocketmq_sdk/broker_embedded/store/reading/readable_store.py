@@ -40,7 +40,7 @@ from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.model.enums import BoundaryType
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
 
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
@@ -87,6 +87,40 @@ class ReadableStore:
     def stored_timestamp(self) -> int:
         """The store time of the last message, epoch milliseconds; 0 without any."""
         return self._state.stored_timestamp
+
+    @property
+    def writable(self) -> bool:
+        """Whether puts are accepted, as far as is known."""
+        return self._state.writable and self._state.full is None
+
+    @property
+    def short_of_space(self) -> bool:
+        """Whether puts are refused until there is space again."""
+        return self._state.short_of_space
+
+    @property
+    def failure(self) -> str | None:
+        """Why puts are refused, for people to read.
+
+        None while they are accepted, and when the store is closed.
+        """
+        error = self._state.problem or self._state.full
+        if error is None and self._state.disk_full:
+            problem = "the disk is nearly full; free space or lower fileReservedTime"
+            return f"{self.files.description}: {problem}"
+        return None if error is None else str(error)
+
+    @property
+    def needs_restart(self) -> bool:
+        """Whether nothing more can be appended until the store is opened again."""
+        return self._state.failure is not None
+
+    def ask_for_batch_topics(self, is_batch_topic: Callable[[str], bool]) -> None:
+        """Set who is asked whether a topic has batch consume queues.
+
+        Asked before the first queue of a topic is made.
+        """
+        self._table.is_batch_topic = is_batch_topic
 
     def ended_halves(self, start: int) -> set[tuple[int, int]]:
         """The half messages that were ended by records from a position on.
