@@ -34,10 +34,9 @@ from rocketmq_sdk.errors import (
     broker_error,
 )
 from rocketmq_sdk.model.enums import SendStatus
-from rocketmq_sdk.producer.answers import Answers
 from rocketmq_sdk.producer.fault_strategy import UNANSWERED
 from rocketmq_sdk.producer.outbox import SHARE, Outbox
-from rocketmq_sdk.producer.outcome import final_error, log_retry, send_result, used_up
+from rocketmq_sdk.producer.outcome import Answers, final_error, log_retry, send_result, used_up
 from rocketmq_sdk.producer.timekeeper import Timekeeper
 from rocketmq_sdk.producer.waiting_room import WaitingRoom
 from rocketmq_sdk.protocol.command import Command
