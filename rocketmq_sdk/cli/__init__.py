@@ -168,6 +168,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if as_json:
             be_utf8(sys.stdout, sys.stderr)
         begin_log(options)
+        # Who collects a log of JSON wants to read as such what ended the command, too.
+        as_json = as_json or (options.log_format == "json" and options.log_file is None)
         return _run(known, options)
     except ConfigurationError as error:
         _tell(error, as_json=as_json)

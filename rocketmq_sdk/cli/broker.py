@@ -7,10 +7,10 @@ and Ctrl-C never arrives in the middle of an append.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import stat
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +22,7 @@ from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
 from rocketmq_sdk.broker_embedded.settings.properties_file import read_properties
 from rocketmq_sdk.broker_embedded.settings.settings_file import SettingsFile
 from rocketmq_sdk.cli.garbage import short_collections
+from rocketmq_sdk.cli.logs import tell
 from rocketmq_sdk.cli.progress import LateProgress
 from rocketmq_sdk.cli.service_manager import ServiceManager
 from rocketmq_sdk.errors import ConfigurationError
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 _EVERYWHERE: Final = "0.0.0.0"
 _THIS_MACHINE: Final = "127.0.0.1"
+_LOUD: Final = "rocketmq: WARNING: "
 _OPEN_FILES: Final = 65_536
 """More than the most connections and files of a broker."""
 
@@ -91,12 +93,11 @@ def _warn_of_open_ports(config: BrokerConfig, *addresses: str) -> None:
         return
     opened = [address for address in addresses if not is_loopback(split_address(address)[0])]
     if opened:
-        print(
-            f"rocketmq: WARNING: everybody who reaches {' or '.join(opened)} may read, write and "
+        tell(
+            f"everybody who reaches {' or '.join(opened)} may read, write and "
             "delete everything, because no users are checked. Switch on authenticationEnabled "
             "and authorizationEnabled (docs/security.md), or listen on 127.0.0.1",
-            file=sys.stderr,
-            flush=True,
+            before=_LOUD,
         )
 
 
@@ -145,7 +146,7 @@ async def _serve(options: argparse.Namespace, config: BrokerConfig) -> None:
                 nursery.start_soon(manager.live)
                 async for number in signals:
                     name = signal.Signals(number).name
-                    print(f"{name}: closing", file=sys.stderr, flush=True)
+                    tell(f"{name}: closing", logging.INFO, before="")
                     manager.closing(name)
                     break
                 nursery.cancel_scope.cancel()
@@ -155,11 +156,9 @@ def _warn_of_unreachable(told: str | None, listen: str) -> None:
     """Say when clients are told an address at which nobody listens."""
     host, port = split_address(listen)
     if told is not None and is_loopback(host) and not is_loopback(told):
-        print(
-            f"rocketmq: warning: brokerIP1 tells clients to come to {told}, but the broker listens "
+        tell(
+            f"brokerIP1 tells clients to come to {told}, but the broker listens "
             f"on {host} only; give --listen 0.0.0.0:{port}, or take brokerIP1 away",
-            file=sys.stderr,
-            flush=True,
         )
 
 
@@ -169,12 +168,11 @@ def _warn_of_open_replication(host: str, address: str, config: BrokerConfig) -> 
     asks = tls.tls_server_mode == "enforcing" and tls.tls_server_need_client_auth == "require"
     if not asks and not is_loopback(host):
         where = join_address(host, split_address(address)[1])
-        print(
-            f"rocketmq: WARNING: everybody who reaches {where}, the port for slaves, may read the "
+        tell(
+            f"everybody who reaches {where}, the port for slaves, may read the "
             "whole log, as replication has no users. Keep the port private, or ask for "
             "certificates of clients (docs/security.md)",
-            file=sys.stderr,
-            flush=True,
+            before=_LOUD,
         )
 
 
@@ -188,22 +186,16 @@ def _warn_of_open_secrets(path: str, config: BrokerConfig) -> None:
         tls.tls_client_key_password,
     )
     if any(secrets) and Path(path).stat().st_mode & stat.S_IROTH:
-        print(
-            f"rocketmq: warning: {path} holds secrets, and everybody on this machine may read it: "
-            f"chmod 600 {path}",
-            file=sys.stderr,
-            flush=True,
+        tell(
+            f"{path} holds secrets, and everybody on this machine may read it: chmod 600 {path}",
         )
 
 
 def _warn_of_open_metrics(address: str | None) -> None:
     """Say when others than this machine's programs may read the metrics."""
     if address is not None and not is_loopback(split_address(address)[0]):
-        print(
-            f"rocketmq: warning: whoever reaches {address} reads the metrics, with the names of "
-            "topics and groups",
-            file=sys.stderr,
-            flush=True,
+        tell(
+            f"whoever reaches {address} reads the metrics, with the names of topics and groups",
         )
 
 
@@ -227,7 +219,7 @@ def run_broker(options: argparse.Namespace) -> int:
     if options.config:
         _warn_of_open_secrets(options.config, config)
     for warning in warnings:
-        print(f"rocketmq: warning: {warning}", file=sys.stderr)
+        tell(warning)
     _allow_open_files()
     trio.run(_serve, options, config)
     return 0

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
 from rocketmq_sdk.cli.broker import single_settings
+from rocketmq_sdk.cli.logs import tell
 
 if TYPE_CHECKING:
     import argparse
@@ -70,7 +70,7 @@ def run_test_broker(options: argparse.Namespace) -> int:
 
     config, warnings = BrokerConfig.from_properties(single_settings(options.set))
     for warning in warnings:
-        print(f"rocketmq: warning: {warning}", file=sys.stderr)
+        tell(warning)
     run(
         ProcessOptions(
             listen=options.listen,

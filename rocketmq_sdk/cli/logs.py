@@ -71,6 +71,9 @@ def log_arguments(parser: argparse.ArgumentParser, *, inner: bool = False) -> No
     add("--log-files", FILES, f"how many old files are kept (default: {FILES})", type=_number)
 
 
+_CLI: Final = "rocketmq_sdk.cli"
+
+
 class _File(RotatingFileHandler):
     """A log file whose disk may be full: that is said once, and the program goes on."""
 
@@ -123,3 +126,17 @@ def begin_log(options: argparse.Namespace) -> None:
     else:
         handler.setFormatter(logging.Formatter(_TEXT))
     logging.basicConfig(level=options.log_level.upper(), handlers=[handler])
+
+
+def tell(text: str, level: int = logging.WARNING, *, before: str = "rocketmq: warning: ") -> None:
+    """Tell the operator something on standard error, whatever the level of the log is.
+
+    Where the log goes there too, as JSON or to the journal, it is a record of it; else
+    a line with `before` in front.
+    """
+    for handler in logging.getLogger().handlers:
+        is_there = getattr(handler, "stream", None) is sys.stderr
+        if is_there and isinstance(handler.formatter, JsonFormatter | JournalFormatter):
+            handler.handle(logging.LogRecord(_CLI, level, __file__, 0, text, None, None))
+            return
+    print(f"{before}{text}", file=sys.stderr, flush=True)

@@ -10,6 +10,7 @@ import os
 import socket
 import stat
 import sys
+from contextlib import redirect_stderr
 from typing import TYPE_CHECKING
 
 import pytest
@@ -55,6 +56,23 @@ def test_a_log_as_json(tmp_path: Path) -> None:
         logging.getLogger().handlers[0].close()
     line = json.loads(file.read_text())
     assert {"topic": "orders", "group": "billing", "queue": 1}.items() <= line.items()
+
+
+def test_what_a_log_of_json_goes_to_holds_nothing_else() -> None:
+    err = io.StringIO()
+    with own_logging(), redirect_stderr(err):
+        assert main(["broker", "--log-format", "json", "--set", "brokerRole=QUEEN"]) == 2
+        begin("--log-format", "json", "--log-level", "error")
+        logs.tell("everybody may read")
+        logs.tell("SIGTERM: closing", logging.INFO, before="")
+    ended, warned, closes = [json.loads(line) for line in err.getvalue().splitlines()]
+    assert "brokerRole" in ended["message"]
+    assert (warned["level"], warned["message"]) == ("WARNING", "everybody may read")
+    assert (closes["level"], closes["message"]) == ("INFO", "SIGTERM: closing")
+    with own_logging(), redirect_stderr(io.StringIO()) as err:
+        begin()
+        logs.tell("everybody may read")
+    assert err.getvalue() == "rocketmq: warning: everybody may read\n"
 
 
 def test_a_full_disk_is_said_once_and_ends_nothing(
