@@ -172,11 +172,13 @@ async def receive_soon(stream: trio.abc.Stream, size: int) -> bytes | bytearray:
     """
     if not can_receive_now(stream):
         return await stream.receive_some(size)
+    sock = cast("trio.SocketStream", stream).socket
     while True:
-        await wait_readable(stream)
-        data = receive_now(stream, size)
-        if data is not None:
-            return data
+        await trio.lowlevel.wait_readable(sock)
+        try:
+            return os.read(sock.fileno(), size)
+        except BlockingIOError:
+            continue
 
 
 async def send_some(stream: trio.abc.Stream, data: bytes | memoryview) -> int:
