@@ -39,6 +39,7 @@ NAMES = (
     "spark_write",
     "spark_stream",
     "spark_kafka",
+    "asyncio_kafka",
 )
 
 

@@ -17,19 +17,16 @@ meanwhile: unlike a rate, that hardly depends on what else runs (Linux only).
 from __future__ import annotations
 
 import os
-import socket
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import trio
 from pyspark.sql import functions as f
 
+from benchmarks.kafka_node import POMS, kafka
 from benchmarks.spark_read import RAISED
 from benchmarks.spark_write import TASKS, rows
 from benchmarks.workers import broker_process
@@ -39,11 +36,8 @@ from rocketmq_sdk.spark import local_session
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from support import java
-from support.ports import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import DataFrame
 
     from benchmarks.harness import Report
@@ -64,58 +58,8 @@ SCHEMA: Final = (
 
 Without the type of the timestamp, but with the tag apart from the properties.
 """
-PATIENCE: Final = 120.0
-_POMS: Final = Path(__file__).parent / "kafka"
 _OWN_JARS: Final = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2")
 """Of the connector; Spark has the others."""
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-@contextmanager
-def kafka() -> Iterator[str]:
-    """One node of Kafka with an empty store; yields its address.
-
-    Raises `RuntimeError` with its log when it does not start.
-    """
-    port, control = free_port(), free_port()
-    libraries = java.jars("kafka-broker", _POMS / "broker" / "pom.xml") / "lib"
-    with tempfile.TemporaryDirectory(prefix="rocketmq-bench-") as home:
-        configuration, log = Path(home, "server.properties"), Path(home, "log")
-        settings = {
-            "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@127.0.0.1:{control}",
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{control}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            "controller.listener.names": "CONTROLLER",
-            "log.dirs": f"{home}/data",
-            "num.partitions": TASKS,
-            "offsets.topic.replication.factor": 1,
-            "transaction.state.log.replication.factor": 1,
-            "transaction.state.log.min.isr": 1,
-        }
-        configuration.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        start = ("java", "-Xmx1g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
-        java_of_kafka = (*start, "-cp", f"{libraries}/*")
-        form = ("kafka.tools.StorageTool", "format", "-t", "A" * 21 + "Q")
-        java.run(*java_of_kafka, *form, "-c", str(configuration))
-        with log.open("w") as written:
-            command = (*java_of_kafka, "kafka.Kafka", str(configuration))
-            process = subprocess.Popen(command, stdout=written, stderr=subprocess.STDOUT)
-        try:
-            deadline = time.monotonic() + PATIENCE
-            while not _listens(port):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"Kafka did not start: {log.read_text()[-2000:]}")
-                time.sleep(0.1)
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.kill()
-            process.wait()
 
 
 def for_kafka(frame: DataFrame) -> DataFrame:
@@ -181,11 +125,11 @@ def run(report: Report, scale: float) -> None:
         print(f"  left out: {reason}", file=sys.stderr)
         return
     count = max(20_000, int(ROWS * scale))
-    libraries = java.jars("kafka-spark", _POMS / "spark" / "pom.xml") / "lib"
+    libraries = java.jars("kafka-spark", POMS / "spark" / "pom.xml") / "lib"
     own = [str(jar) for jar in sorted(libraries.iterdir()) if jar.name.startswith(_OWN_JARS)]
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     limits = [part for name, value in RAISED.items() for part in ("--set", f"{name}={value}")]
-    with broker_process() as namesrv, broker_process(*limits) as raised, kafka() as bootstrap:
+    with broker_process() as namesrv, broker_process(*limits) as raised, kafka(TASKS) as bootstrap:
         trio.run(_topic, namesrv)
         trio.run(_topic, raised)
         spark = local_session(TASKS, spark__jars=",".join(own))
