@@ -89,6 +89,7 @@ class Housekeeper:
         "_writer",
         "_writing",
         "lane",
+        "now",
     )
 
     def __init__(self) -> None:
@@ -103,6 +104,8 @@ class Housekeeper:
         self._after: list[Callable[[], None]] = []
         clock = trio.lowlevel.current_clock()
         self._alarms = clock if isinstance(clock, AlarmClock) else None
+        self.now = clock.current_time
+        """`trio.current_time`, in less time."""
         self.lane = SideLane()
         """For those that would hold up many others."""
 

@@ -220,7 +220,7 @@ class StreamChannel(CommandChannel):
             return
         if self._direct and self._unsent <= DIRECT_SIZE:
             sent = send_queued(self._stream, frames, self._unsent)
-            self._last_write = trio.current_time()
+            self._last_write = self._housekeeper.now()
             self._unsent -= sent
             if not frames:
                 return
@@ -328,7 +328,7 @@ class StreamChannel(CommandChannel):
     async def _read(self) -> str:
         """Read until the stream ends; gives the reason."""
         stream, connection = self._stream, self._connection
-        size, budget, pause_at = READ_SIZE, self._budget, 0
+        size, budget, pause_at, now = READ_SIZE, self._budget, 0, self._housekeeper.now
         try:
             while True:
                 if budget is not None and budget.tight and self._load >= pause_at:
@@ -339,7 +339,7 @@ class StreamChannel(CommandChannel):
                     data = await self._housekeeper.lane.receive(self, stream, READ_SIZE)
                 else:
                     data = await receive_soon(stream, size)
-                self.last_read = trio.current_time()
+                self.last_read = now()
                 commands = connection.receive_commands(data if type(data) is bytes else bytes(data))
                 if self._load:
                     # A frame that is whole now is no reason to refuse what it says.

@@ -2,7 +2,8 @@
 
 Nothing that was acknowledged is lost; with a key, messages come in the order in which
 they were sent; while queues are locked, at most one member works on a queue; each
-transaction ends as its sender decided.
+transaction ends as its sender decided. How often clients send heartbeats and ask for
+routes is drawn for each, as by applications with settings of their own.
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ PAYMENT: Final = "payment"
 KEYS: Final = 3
 PAUSE: Final = 60.0
 """Most seconds between two sends."""
+HEARTBEATS: Final = (30.0, 60.0, 90.0)
+"""Seconds between heartbeats of a client; brokers give a silent one up after 120."""
+ROUTES: Final = (30.0, 60.0, 120.0)
+"""Seconds after which a client asks for routes again."""
 SETTLED: Final = 2 * 3600.0
 """Seconds that the group has after the troubles for all that is left."""
 
@@ -56,6 +61,15 @@ class Life:
         self.committed: set[str] = set()
         self.problems: list[str] = []
         self._working: dict[tuple[str, int], str] = {}
+        self._paces = {name: self._pace() for name in PARTIES}
+
+    def _pace(self) -> dict[str, Any]:
+        """How often a client does what it does again and again."""
+        draw = self.simulation.random.choice
+        return {
+            "heartbeat_broker_interval": draw(HEARTBEATS),
+            "poll_name_server_interval": draw(ROUTES),
+        }
 
     def check(self, holds: object, problem: str) -> None:
         if not holds:
@@ -101,6 +115,7 @@ class Life:
             pull_suspend=30,
             pull_timeout=45,
             consume_from=ConsumeFrom.FIRST_OFFSET,
+            **self._paces[name],
         ):
             await trio.sleep_forever()
 
@@ -119,7 +134,8 @@ class Life:
 
     async def _send(self) -> None:
         simulation = self.simulation
-        async with Producer("shop", namesrv=simulation.party("shop")) as producer:
+        shop = simulation.party("shop")
+        async with Producer("shop", namesrv=shop, **self._paces["shop"]) as producer:
             number = 0
             while simulation.troubled:
                 key = str(number % KEYS)
@@ -136,7 +152,7 @@ class Life:
             return self.decided[message.body.decode()]
 
         async with TransactionProducer(
-            "bank", namesrv=simulation.party("bank"), checker=decide
+            "bank", namesrv=simulation.party("bank"), checker=decide, **self._paces["bank"]
         ) as producer:
             number = 0
             while simulation.troubled:
