@@ -177,7 +177,7 @@ class ThreadCalls:
         self._chunks = 0
         self._together: dict[Chunk, None] = {}
         """Those with several calls that are not broken up."""
-        self._abandoned = 0
+        self._abandoned = self._over = 0
         self._slow_until = -math.inf
         self._token: trio.lowlevel.TrioToken | None = None
 
@@ -262,9 +262,10 @@ class ThreadCalls:
         more = 1
         try:
             while self.line or self._together:
-                first = self.line[0] if self.line else None
+                first, ended = self.line[0] if self.line else None, self._ended_calls()
                 await self._give_time()
-                waits = bool(self.line) and self.line[0] is first
+                # Where calls have ended, a thread is at a long chunk, not a slow call.
+                waits = bool(self.line) and self.line[0] is first and self._ended_calls() == ended
                 if waits:
                     self._slow_until = trio.current_time() + SLOW
                     for _ in range(min(more, len(self.line))):
@@ -273,6 +274,10 @@ class ThreadCalls:
                 self._break_up(all_of_them=waits)
         finally:
             self._helping = False
+
+    def _ended_calls(self) -> tuple[int, int]:
+        """Changes with each call that ends of those that were handed over together."""
+        return self._over, sum([len(chunk.results) for chunk in self._together])
 
     async def _give_time(self) -> None:
         """Wait until the threads had a while to work in.
@@ -321,6 +326,7 @@ class ThreadCalls:
         """Calls of a chunk have ended, or will not be made."""
         if len(chunk.results) >= chunk.number and not chunk.over:
             chunk.over = True
+            self._over += 1
             self._abandoned -= chunk.running
         chunk.wake()
 
