@@ -110,6 +110,8 @@ class Pair:
         """Whether the slave lost nothing since it was looked at last."""
         self.torn = False
         """Whether the slave has records whose properties lost pages."""
+        self.left_out = False
+        """Whether reads failed so often that an index may leave out what it met."""
         self.crashes = 0
         self.emptied = 0
 
@@ -126,13 +128,12 @@ class Pair:
             if generator.random() > chance:
                 files.cut_at = None
             if generator.random() < 0.2:
-                files.faults.fail(
-                    generator.choice(FAILING),
-                    generator.choice(["*", "commitlog*", "consumequeue/*"]),
-                    after=generator.randrange(40),
-                    times=generator.choice([1, 3, 20]),
-                    code=generator.choice([errno.ENOSPC, errno.EIO]),
-                )
+                operation = generator.choice(FAILING)
+                place = generator.choice(["*", "commitlog*", "consumequeue/*"])
+                after, times = generator.randrange(40), generator.choice([1, 3, 20])
+                code = generator.choice([errno.ENOSPC, errno.EIO])
+                files.faults.fail(operation, place, after=after, times=times, code=code)
+                self.left_out |= operation is Operation.READ and times > 3
 
     async def live(self, number: int, steps: int) -> None:
         """One life of both, in which the armed ones die."""
@@ -249,7 +250,7 @@ class Pair:
             findings = [
                 finding
                 for finding in verify(FileSystemReader(files)).findings
-                if finding.kind != "properties"
+                if finding.kind != "properties" and not (self.left_out and finding.kind == "index")
             ]
             assert not findings, findings[:5]
 

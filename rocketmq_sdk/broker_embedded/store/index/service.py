@@ -133,7 +133,7 @@ class IndexService:
         is `missing` since that stop. Raises `StoreError`, `StoreCorruptError`.
         """
         entries = self._store_files.file_sizes(DIRECTORY)
-        durable, sound = True, missing == AFTER_ALL
+        durable, sound, dropped = True, missing == AFTER_ALL, list[IndexFile]()
         if not sound:
             _log.error("%s/%s is missing; it is built again from the log", DIRECTORY, missing)
         for name, size in entries:
@@ -159,11 +159,11 @@ class IndexService:
             durable = durable and (
                 clean or (file.full and file.end_timestamp <= self._checkpoint.index_timestamp)
             )
-            if durable:
-                self.files.append(file)
-            else:
-                self._remove(file)
-        self.make_removals_durable()
+            (self.files if durable else dropped).append(file)
+        # The newest first: after a death in the middle nothing is behind a gap.
+        for file in reversed(dropped):
+            self._remove(file)
+            self.make_removals_durable()
         self._resume()
         lacking = clean and lacks_from is not None
         if lacking and lacks_from is not None and not self.truncate(lacks_from):

@@ -4,6 +4,7 @@ times.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from rocketmq_sdk.model.properties import TAGS, encode_properties, property_in_t
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.protocol.subscription import tags_code
+from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.store import message, open_store, small_config
 
@@ -158,6 +160,30 @@ async def test_lost_files_after_a_kill(lost: str) -> None:
             assert await numbers(store, "k59") == [59]
         else:
             await check_all(store, 60)
+
+
+async def test_a_start_that_ends_while_it_removes_files_leaves_no_gap(
+    autojump_clock: MockClock,
+) -> None:
+    """The first file cannot be read, so all of them go; the start fails at one."""
+    files = FaultyFileSystem()
+    with suppress(StoreError):
+        async with open_store(files, small_config(**SMALL)) as store:
+            for number in range(60):
+                store.put(keyed(number))
+                await trio.sleep(1)
+            await store.flush()
+            files.halt()
+    files = files.kill()
+    first, *_others = [name for name, _size in files.file_sizes("index")]
+    files.faults.fail(Operation.READ, f"index/{first}")
+    files.faults.fail(Operation.REMOVE, "index/*", after=1)
+    with pytest.raises(StoreError):
+        async with open_store(files, small_config(**SMALL)):
+            pass
+    files.faults.clear()
+    async with open_store(files, small_config(**SMALL)) as store:
+        await check_all(store, 60)
 
 
 async def test_entries_behind_the_end_of_the_log_go() -> None:
