@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from typing import TYPE_CHECKING
 
 import pytest
 
+from rocketmq_sdk import (
+    LitePullConsumer,
+    Message,
+    PoppedMessage,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+    SendResult,
+    SimpleConsumer,
+    Transaction,
+    TransactionProducer,
+)
 from support.in_process import run_program
 from support.paths import ROOT
+from support.public_calls import INTERNAL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,3 +99,23 @@ def test_every_setting_is_on_its_page() -> None:
     assert {name for name in LITE_PULL_OPTIONS if f"`{name}`" not in lite_pull} == set()
     simple = (ROOT / "docs" / "simple_consumer.md").read_text("utf-8")
     assert {name for name in SIMPLE_OPTIONS if f"`{name}`" not in simple} == set()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(Producer, TransactionProducer, Message, ReceivedMessage, PoppedMessage, Transaction),
+        *(PushConsumer, LitePullConsumer, SimpleConsumer, PullConsumer, SendResult),
+    ],
+)
+def test_every_method_and_argument_of_producers_and_consumers_is_on_a_page(kind: type) -> None:
+    pages = "\n".join(page.read_text("utf-8") for page in PAGES)
+    names = {name for name in dir(kind) if name[0] != "_"} | set(
+        inspect.signature(kind).parameters  # type: ignore[arg-type]
+    )
+    internal = {"poll_service", "send_code", "is_plain", "property_text", "with_more", "options"}
+    assert {
+        name
+        for name in names - INTERNAL - internal - {"more"}
+        if not re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`|\b{name}[=(]", pages)
+    } == set()

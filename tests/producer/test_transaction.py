@@ -5,6 +5,8 @@ checks.
 from __future__ import annotations
 
 import functools
+import re
+import sqlite3
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -22,6 +24,7 @@ from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.remoting.credentials import Credentials, Signing
 from rocketmq_sdk.testing.interception import intercept
+from support.paths import ROOT
 from support.transactions import bodies_in, halves
 
 if TYPE_CHECKING:
@@ -550,3 +553,57 @@ async def test_a_group_rolls_back_when_each_of_its_exceptions_does(
         await trio.sleep(70)
         assert bodies_in(broker, "orders") == ([] if alone else [b"one"])
     assert len(checker.asked) == (0 if alone else 1)
+
+
+class Database:
+    """What the page's example asks for, over SQLite; COMMIT may lose its answer."""
+
+    def __init__(self) -> None:
+        self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        self.connection.executescript(
+            "CREATE TABLE orders (id TEXT); CREATE TABLE sent_messages (id TEXT)"
+        )
+        self.loses_answer = False
+
+    async def fetch_one(self, query: str, values: dict[str, str]) -> Any:
+        return self.connection.execute(query, values).fetchone()
+
+    async def execute(self, query: str, values: dict[str, str]) -> None:
+        if values["id"] == "refused":
+            raise ValueError("refused")
+        self.connection.execute(query, values)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[None]:
+        self.connection.execute("BEGIN")
+        try:
+            yield
+        except BaseException:
+            self.connection.execute("ROLLBACK")
+            raise
+        self.connection.execute("COMMIT")
+        if self.loses_answer:
+            raise ConnectionError("the answer to COMMIT is lost")
+
+
+async def test_the_example_of_the_page_sends_what_is_in_the_database(
+    autojump_clock: MockClock,
+) -> None:
+    page = (ROOT / "docs" / "transactions.md").read_text("utf-8")
+    [example] = re.findall(r"```python\n([^`]*def checker_of.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(example, names)
+    database = Database()
+    async with opened(names["checker_of"](database)) as (broker, producer):
+        for order in ("stored", "refused", "lost"):
+            database.loses_answer = order == "lost"
+            with suppress(ValueError, ConnectionError):
+                await names["place"](order, database, producer, Message("orders", order.encode()))
+        assert bodies_in(broker, "orders") == [b"stored"]
+        await trio.sleep(100)
+        assert bodies_in(broker, "orders") == [b"stored", b"lost"]
+    assert database.connection.execute("SELECT id FROM orders").fetchall() == [
+        ("stored",),
+        ("lost",),
+    ]
+    database.connection.close()
