@@ -6,7 +6,7 @@ must be. Unless said otherwise bounds are inclusive.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
 
@@ -138,6 +138,60 @@ def member_of(kind: type[Enum]) -> Validator:
             )
 
     return check
+
+
+# --- errors that name the setting
+
+
+_KINDS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
+    "bool": ((bool,), "True or False"),
+    "bool | None": ((bool, type(None)), "True, False or None"),
+    "str": ((str,), "a text"),
+    "str | None": ((str, type(None)), "a text, or None"),
+    "int": ((int,), "a whole number"),
+}
+"""The types of settings by their annotations, and how they are said."""
+
+
+def with_named_errors(
+    _kind: type, fields: list[attrs.Attribute[Any]]
+) -> list[attrs.Attribute[Any]]:
+    """The fields of a class of settings that refuse wrong types by their names.
+
+    For `attrs.frozen(field_transformer=...)`. What a converter cannot take raises
+    `WrongTypeError` or `ConfigurationError` with the name in front, and so does what is
+    no text, whole number, True or False where the annotation says so.
+    """
+    return [_named(field) for field in fields]
+
+
+def _named(field: attrs.Attribute[Any]) -> attrs.Attribute[Any]:
+    name, more = field.name, field.validator
+    convert: Callable[[Any], Any] | None = field.converter  # type: ignore[assignment]
+    if convert is not None:
+
+        def converter(value: Any) -> Any:
+            try:
+                return convert(value)
+            except ConfigurationError as error:
+                if name in str(error):
+                    raise
+                raise type(error)(f"{name}: {error}") from None
+            except (TypeError, AttributeError, ValueError):
+                raise WrongTypeError(f"{name} is {value!r:.200}, of a wrong type") from None
+
+        return field.evolve(converter=converter)
+    if (rule := _KINDS.get(str(field.type))) is None:
+        return field
+    kinds, said = rule
+
+    def validator(instance: object, field: attrs.Attribute[Any], value: object) -> None:
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise WrongTypeError(f"{name} is {value!r:.200}; it must be {said}")
+        if more is not None:
+            more(instance, field, value)
+
+    return field.evolve(validator=validator)
 
 
 # --- changed settings

@@ -21,7 +21,7 @@ from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.remoting.client import Interceptor
 from rocketmq_sdk.remoting.credentials import Credentials
 from rocketmq_sdk.remoting.source import ChannelSource
-from rocketmq_sdk.validators import at_least, option_names, positive, to_seconds
+from rocketmq_sdk.validators import at_least, option_names, positive, to_seconds, with_named_errors
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -77,7 +77,10 @@ def header_encoding_of(value: HeaderEncoding | str) -> HeaderEncoding:
 
 def _check_ip(_instance: object, _field: object, value: str | None) -> None:
     if value is not None:
-        pack_host(value, 0)
+        try:
+            pack_host(value, 0)
+        except (ConfigurationError, AttributeError):
+            raise ConfigurationError(f"client_ip is {value!r:.200}, no IP address") from None
 
 
 def _check_topic(_instance: object, _field: object, value: str) -> None:
@@ -121,7 +124,7 @@ def _check_interceptors(_instance: object, _field: object, value: tuple[Intercep
             raise ConfigurationError(f"the interceptor {each!r} has no methods before and after")
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=with_named_errors)
 class ClientConfig:
     """What a client needs to know before it starts.
 

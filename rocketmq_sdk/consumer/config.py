@@ -27,6 +27,7 @@ from rocketmq_sdk.validators import (
     positive,
     seconds_between,
     to_seconds,
+    with_named_errors,
 )
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def shared_limits(
     return attrs.evolve(limits, messages=messages, size=size)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=with_named_errors)
 class QueueConfig:
     """The settings that all consumers share that own queues and pull them.
 
@@ -220,7 +221,7 @@ class QueueConfig:
         )
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=with_named_errors)
 class PushConfig(QueueConfig):
     """How a push consumer behaves, in addition to `QueueConfig`.
 
@@ -312,7 +313,7 @@ class PushConfig(QueueConfig):
         return attrs.evolve(limits, span=ENDLESS) if self.orderly else limits
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=with_named_errors)
 class LitePullConfig(QueueConfig):
     """How a lite pull consumer behaves, in addition to `QueueConfig`.
 
@@ -333,7 +334,7 @@ class LitePullConfig(QueueConfig):
     pull_suspend: float = _duration(20.0)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=with_named_errors)
 class SimpleConfig:
     """How a simple consumer behaves.
 

@@ -13,18 +13,20 @@ import attrs
 from rocketmq_sdk.client.config import CLIENT_OPTIONS, ClientOptions
 from rocketmq_sdk.client.hooks import ForbiddenHook, SendHook, check_hooks
 from rocketmq_sdk.client.retry import DEFAULT_RETRY_CODES
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.names import DEFAULT_TOPIC
 from rocketmq_sdk.producer.fault_strategy import FaultProfileName, fault_profile
 from rocketmq_sdk.protocol.compression import CompressionType
 from rocketmq_sdk.validators import (
     at_least,
+    between,
     option_names,
     optional_seconds,
     positive,
     positive_or_none,
     refuse_unknown,
     to_seconds,
+    with_named_errors,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ UNLIMITED: Final = 1 << 40
 """More attempts than any message has time for."""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=with_named_errors)
 class AutoBatch:
     """How small messages are joined into batches.
 
@@ -90,14 +92,17 @@ def _auto_batch(value: AutoBatch | bool | None) -> AutoBatch | None:
 
 
 def _codes(value: Iterable[int]) -> frozenset[int]:
-    return frozenset(value)
+    codes = frozenset(value)
+    if not all(isinstance(code, int) for code in codes):
+        raise WrongTypeError(f"retry_response_codes is {value!r:.200}; give response codes")
+    return codes
 
 
 def _check_profile(_instance: object, _field: object, value: str | None) -> None:
     fault_profile(value)
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, field_transformer=with_named_errors)
 class ProducerConfig:
     """What a producer needs to know before it starts."""
 
@@ -130,7 +135,7 @@ class ProducerConfig:
     """Of a body before compression, and of an encoded batch."""
     compress_over: int = attrs.field(default=4096, validator=at_least(1))
     """Bodies of at least so many bytes are compressed."""
-    compression_level: int = 5
+    compression_level: int = attrs.field(default=5, validator=between(0, 22))
     compression: CompressionType = attrs.field(default=CompressionType.ZLIB, converter=_compression)
     create_topic_key: str = DEFAULT_TOPIC
     """The topic that brokers create missing ones from."""

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketmq_sdk.producer")
 DRAIN_TIMEOUT: Final = 10.0
 LEAVE_TIMEOUT: Final = 1.0
-_UNENDING: Final = float("inf")
 
 
 def _closed() -> ClosedError:
@@ -300,6 +299,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         queue: MessageQueue | None,
         selector: QueueSelector | None,
         key: object,
+        deadline: float,
     ) -> None:
         loop = self._running_loop()
         topic = self._topics[message.topic]
@@ -318,7 +318,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             body,
             sys_flag,
             0.0,
-            _UNENDING,
+            deadline,
             1,
             self._under_way,
         )

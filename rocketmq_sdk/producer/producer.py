@@ -244,9 +244,10 @@ class Producer(SendEngine):
         if not isinstance(message, Message):
             raise no_message(message)
         self._running_loop()
-        with trio.move_on_after(seconds):
+        deadline = trio.current_time() + seconds
+        with trio.move_on_at(deadline):
             await self._hold_to_type((message,), seconds)
-            await self._oneway(message, queue, selector, key)
+            await self._oneway(message, queue, selector, key, deadline)
             return
         raise SendTimeout(
             f"the one-way message to {message.topic!r} found no way within {seconds:g} s",

@@ -309,10 +309,18 @@ class SendLoop:
             await self.find_route(topic.topic)
             if not topic.current():
                 raise no_queue(topic)
+        handle.started = trio.current_time()
         target = self.next_target(handle)
-        channel = self._channel_nowait(target.address) or await self._client.remoting.channel(
-            target.address, self._client.config.connect_timeout
-        )
+        try:
+            channel = self._channel_nowait(target.address) or await self._client.remoting.channel(
+                target.address, self._client.config.connect_timeout
+            )
+        except (ConnectError, trio.Cancelled) as error:  # the next one goes elsewhere
+            if isinstance(error, ConnectError):
+                self._note_failure(handle, target, error)
+            elif trio.current_time() >= handle.deadline:
+                self._note_failure(handle, target, ConnectError("not connected in time"))
+            raise
         channel.send_oneway(self.command(handle, target, oneway=True))
         if channel.unsent_bytes() > ONEWAY_HIGH_WATER:
             await channel.drained()

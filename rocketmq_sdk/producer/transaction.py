@@ -23,7 +23,6 @@ from rocketmq_sdk.client.api.transactions import answer_check, end_transaction
 from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import (
-    ConfigurationError,
     ProtocolError,
     RocketMQError,
     WrongTypeError,
@@ -35,7 +34,6 @@ from rocketmq_sdk.model.enums import SendStatus, TransactionState
 from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import MSG_REGION, TRACE_ON
 from rocketmq_sdk.model.results import SendResult
-from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.message_type import TRANSACTION
 from rocketmq_sdk.producer.outgoing import check_size, compressed, tail_of
@@ -46,6 +44,8 @@ from rocketmq_sdk.producer.transaction_arguments import (
     as_state,
     check_async,
     check_rollback_on,
+    checked_timeout,
+    checked_topics,
     is_all,
     refuse_delay,
 )
@@ -208,11 +208,7 @@ class TransactionProducer(Producer):
         check_async("checker", checker, "the half message")
         check_count("check_workers", check_workers, 1)
         check_count("max_checks_waiting", max_checks_waiting, 1)
-        self._check_timeout = to_seconds(check_timeout)
-        if not self._check_timeout > 0:
-            raise ConfigurationError(
-                f"check_timeout is {check_timeout!r}; it must be more than 0 seconds"
-            )
+        self._check_timeout = checked_timeout(check_timeout)
         super().__init__(group, namesrv=namesrv, client=client, **options)
         self._checker = checker
         self._check_workers = check_workers
@@ -221,9 +217,7 @@ class TransactionProducer(Producer):
         self._open: set[str] = set()
         self._checks: deque[_Check] = deque()
         self._checks_room = trio.lowlevel.ParkingLot()
-        self._check_topics = (topics,) if isinstance(topics, str) else tuple(topics)
-        for topic in self._check_topics:
-            check_send_topic(topic)
+        self._check_topics = checked_topics(topics)
 
     # --- sending
 

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 
 from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model.enums import TransactionState
+from rocketmq_sdk.names import check_send_topic
+from rocketmq_sdk.validators import to_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+    from datetime import timedelta
 
     from rocketmq_sdk.model.message import Message
 
@@ -72,3 +75,27 @@ def is_all(error: BaseException, kinds: RollbackOn) -> bool:
     if isinstance(error, kinds):
         return True
     return isinstance(error, BaseExceptionGroup) and error.split(kinds)[1] is None
+
+
+def checked_timeout(check_timeout: float | timedelta) -> float:
+    """Seconds above 0."""
+    try:
+        seconds = to_seconds(check_timeout)
+    except ConfigurationError as error:
+        raise type(error)(f"check_timeout: {error}") from None
+    if not seconds > 0:
+        raise ConfigurationError(
+            f"check_timeout is {check_timeout!r}; it must be more than 0 seconds"
+        )
+    return seconds
+
+
+def checked_topics(topics: str | Iterable[str]) -> tuple[str, ...]:
+    """The topics of a producer that only answers checks."""
+    try:
+        found = (topics,) if isinstance(topics, str) else tuple(topics)
+    except TypeError:
+        raise WrongTypeError(f"topics is {topics!r:.200}; give names of topics") from None
+    for topic in found:
+        check_send_topic(topic)
+    return found

@@ -5,16 +5,21 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 
 from rocketmq_sdk import (
+    AutoBatch,
+    ClientConfig,
     ConfigurationError,
     EmbeddedBroker,
     Message,
+    ProducerConfig,
     ReceivedMessage,
     WrongTypeError,
 )
 from rocketmq_sdk.client.arguments import checked
+from rocketmq_sdk.consumer.config import LitePullConfig, PushConfig, SimpleConfig
 from support.public_calls import CALLS, MESSAGE, Call, client_of
 
 if TYPE_CHECKING:
@@ -139,3 +144,17 @@ def test_truth_values_are_no_numbers_and_the_other_way_round() -> None:
     with pytest.raises(TypeError, match="number"):
         thing.act()  # type: ignore[call-arg]
     assert issubclass(WrongTypeError, ConfigurationError)
+
+
+SETTINGS = (ClientConfig, ProducerConfig, AutoBatch, PushConfig, LitePullConfig, SimpleConfig)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, field.name) for kind in SETTINGS for field in attrs.fields(kind) if field.init],
+)
+def test_no_setting_takes_what_is_of_a_wrong_type(kind: type, name: str) -> None:
+    for value in (object(), 1j):
+        with pytest.raises(ConfigurationError) as refused:
+            kind(**{name: value})
+        assert name.removesuffix("s") in str(refused.value)

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.errors import NotPermittedError, RocketMQError, SendTimeout
+from rocketmq_sdk.errors import ConnectError, NotPermittedError, RocketMQError, SendTimeout
 from rocketmq_sdk.protocol.command import Command
 from support.peers import SILENT, Cluster, open_cluster
 from support.producing import Running, message
@@ -234,3 +234,22 @@ async def test_a_topic_that_appears_in_time_is_waited_for(autojump_clock: MockCl
         nursery.start_soon(appear)
         await producer.send(message())
         assert trio.current_time() == pytest.approx(6, abs=1.1)
+
+
+@pytest.mark.parametrize("reachable", [True, False])
+async def test_one_way_messages_avoid_a_broker_that_is_away(
+    autojump_clock: MockClock, reachable: bool
+) -> None:
+    failed = 0
+    async with open_cluster() as cluster, Running(cluster) as producer:
+        await producer.warm_up("t")
+        await cluster.brokers[0].stop()
+        if not reachable:
+            cluster.holes.add(cluster.brokers[0].address)
+        for _ in range(60):
+            try:
+                await producer.send_oneway(message())
+            except (ConnectError, SendTimeout):
+                failed += 1
+            await trio.sleep(0.05)
+    assert failed <= 3

@@ -337,12 +337,15 @@ class SimpleMember(Membership):
             receipt = await self._free(target)
         receipt.check(self._group)
         receipt.busy = busy = trio.Event()
-        acknowledged = (target,) if isinstance(target, PoppedMessage) else ()
-        ack = self._operation(OperationKind.ACK, receipt.topic, *acknowledged)
-        ack.address = self._client.broker_address(receipt.handle.broker_name)
         try:
-            with observed(self._observers, ack):
+            if not self._observers:
                 await ack_message(self._client, receipt.topic, self._group, receipt.handle)
+            else:
+                acknowledged = (target,) if isinstance(target, PoppedMessage) else ()
+                ack = self._operation(OperationKind.ACK, receipt.topic, *acknowledged)
+                ack.address = self._client.broker_address(receipt.handle.broker_name)
+                with observed(self._observers, ack):
+                    await ack_message(self._client, receipt.topic, self._group, receipt.handle)
             receipt.acknowledged()
             if self._deliveries is not None:
                 self._deliveries.acknowledged(receipt)
