@@ -422,7 +422,10 @@ class Client(RunsOnce):
         self, requests: Sequence[tuple[str, Command]], timeout: float | None = None
     ) -> list[Command | RocketMQError]:
         """Ask several peers at the same time; errors stand where answers would."""
-        for _address, command in requests:
+        for request in requests:
+            if not isinstance(request, tuple) or len(request) != 2:
+                raise wrong_type("requests", request, "pairs of an address and a Command")
+            _address, command = request
             _check_command(command)
             command.encoding = self.config.header_encoding
         return await self.remoting.call_all(
