@@ -62,20 +62,21 @@ def parse(
         except ValueError as error:
             shown = "" if option.secret else f" {_short(str(text))}"
             raise OptionError(f"the option {option.name}{shown} cannot be used: {error}") from None
-    if not given and use is not Use.SINK:
+    address = (os.environ if environment is None else environment).get(NAMESRV_VARIABLE, "").strip()
+    if not given and (use is not Use.SINK or not address):
         raise OptionError(
             "no option came along. Spark keeps none for tables of Python sources, so that CREATE "
-            "TABLE ... USING rocketmq cannot be read; use CREATE TEMPORARY VIEW ... USING "
-            "rocketmq OPTIONS (...) instead"
+            "TABLE ... USING rocketmq can be neither read nor written to; use CREATE TEMPORARY "
+            "VIEW ... USING rocketmq OPTIONS (...) instead. A write that has a column topic needs "
+            f"none where {NAMESRV_VARIABLE} is set in the driver's environment"
         )
     if "namesrvAddr" not in given:
-        address = (os.environ if environment is None else environment).get(NAMESRV_VARIABLE, "")
-        if not address.strip():
+        if not address:
             raise OptionError(
                 f"give the option namesrvAddr, or set {NAMESRV_VARIABLE} in the driver's "
                 "environment"
             )
-        given["namesrvAddr"] = address.strip()
+        given["namesrvAddr"] = address
     _check(given, use)
     values = {
         option.attribute: given.get(option.name, option.default_value()) for option in OPTIONS

@@ -68,6 +68,9 @@ def test_the_name_server_may_come_from_the_environment() -> None:
         parse({"topic": "t"}, Use.SINK, environment={"NAMESRV_ADDR": "1.2.3.4:9876"}).namesrv_addr
         == "1.2.3.4:9876"
     )
+    for use in Use:
+        with pytest.raises(OptionError, match=r"CREATE TABLE .* can be neither read nor written"):
+            parse({}, use, environment={})
     with pytest.raises(OptionError, match=r"namesrvAddr.*NAMESRV_ADDR"):
         parse({"topic": "t"}, Use.SINK, environment={})
 
