@@ -70,9 +70,11 @@ def test_the_demo_takes_another_file(tmp_path: Path) -> None:
     assert ["YY", "1", "-4.000", "0"] in lines
 
 
-def test_the_demo_runs_against_a_name_server_elsewhere() -> None:
+def test_the_demo_runs_against_a_name_server_elsewhere(tmp_path: Path) -> None:
+    file = tmp_path / "few.csv"
+    file.write_text("carrier,tailnum,arr_delay\n" + "XX,N1,10\nXX,N2,NA\nYY,N1,-4\n" * 300)
     with broker_process() as broker:
-        done = rocketmq("demo", "--namesrv", broker.namesrv)
+        done = rocketmq("demo", "--namesrv", broker.namesrv, "--data", str(file))
     assert done.returncode == 0, done.stderr
     assert "lost 0" in done.stdout
 

@@ -212,7 +212,7 @@ async def test_rates_and_lag(autojump_clock: MockClock) -> None:
             assert numbers.by_queue[queue].locked is None
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(st.text(max_size=3000))
 def test_what_others_say_is_one_printable_line_of_bounded_length(text: str) -> None:
     line = one_line(text)

@@ -10,7 +10,7 @@ from support.crash_pair import run_pair_seed
 from support.seeded import run_seeds
 
 POINTS = 200
-SLICE = 50
+SLICE = 25
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,8 @@ def structure(path: str, data: bytes) -> list[int]:
         return list(range(len(data.rstrip(b"\0"))))
     if path.startswith("index/"):
         count = int.from_bytes(data[36:40])
-        return list(range(80 + 20, 80 + 20 * count))
+        # The seconds of the first entry of a file, at 112, are read by nobody.
+        return [at for at in range(80 + 20, 80 + 20 * count) if not 112 <= at < 116]
     places: list[int] = []
     at = 0
     while data[at + 4 : at + 8] == b"\xda\xa3\x20\xa7":
@@ -135,7 +136,7 @@ def names(finding: Finding, path: str, offset: int) -> bool:
 
 
 async def test_each_flipped_bit_is_named(tmp_path: Path) -> None:
-    """300 bits at seeded places under a CRC or in a field that decides the structure:
+    """180 bits at seeded places under a CRC or in a field that decides the structure:
     each is found in its file near its offset.
     """
     root = tmp_path / "store"
@@ -148,7 +149,7 @@ async def test_each_flipped_bit_is_named(tmp_path: Path) -> None:
             for path in sorted((root / directory).rglob("*"))
             if path.is_file()
         ]
-        for _ in range(100):
+        for _ in range(60):
             path = generator.choice(paths)
             original = (root / path).read_bytes()
             places = structure(path, original)
@@ -260,10 +261,10 @@ def test_what_is_no_store(tmp_path: Path) -> None:
 async def test_the_rest_of_a_sparse_file_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, holes: bool
 ) -> None:
-    """A log file of a gigabyte with little in it costs little memory where the system
+    """A log file of 128 MiB with little in it costs little memory where the system
     knows its holes, and is looked at all the same.
     """
-    size = 1 << 30 if holes else 1 << 22
+    size = 1 << 27 if holes else 1 << 22
     config = small_config(
         mapped_file_size_commit_log=size, allocation_step=4096, message_index_enable=False
     )

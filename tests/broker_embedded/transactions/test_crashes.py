@@ -53,7 +53,7 @@ SETTINGS = {
     "mapped_file_size_commit_log": 16 * 1024,
     "transaction_check_max": 3,
 }
-PARTS = [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 4))]
+PARTS = [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 6))]
 """Each quarter of the operations has every fourth."""
 
 
@@ -177,7 +177,7 @@ async def test_a_kill_in_any_write(
     total = await operations_of(settings)
     assert total > 40
     deaths = 0
-    for cut_at in range(1 + part, total + 1, 4):
+    for cut_at in range(1 + part, total + 1, 6):
         files, story = FaultyFileSystem(cut_at, page_size=512, blocking=True), Story()
         files.cut_at = cut_at
         await life(files, story, settings)
@@ -186,14 +186,14 @@ async def test_a_kill_in_any_write(
             await aftermath(files.kill(), story, settings)
         except AssertionError as error:
             raise AssertionError(f"killed in operation {cut_at}: {error}") from error
-    assert deaths >= total // 5
+    assert deaths >= total // 8
 
 
 @pytest.mark.parametrize("part", PARTS)
 async def test_a_power_cut_in_any_write(part: int, autojump_clock: MockClock) -> None:
     settings = {**SETTINGS, "flush_disk_type": FlushDiskType.SYNC_FLUSH}
     total = await operations_of(settings)
-    for cut_at in range(1 + part, total + 1, 4):
+    for cut_at in range(1 + part, total + 1, 6):
         files, story = FaultyFileSystem(cut_at, page_size=512, blocking=True), Story()
         files.cut_at = cut_at
         await life(files, story, settings)

@@ -68,8 +68,7 @@ async def wrong(store: MessageStore, count: int) -> list[str]:
 
 
 @pytest.mark.parametrize("what", FAILING)
-@pytest.mark.parametrize("times", [1, None])
-@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.parametrize(("times", "batches"), [(1, False), (None, False), (None, True)])
 async def test_little_waits_in_memory_and_the_rest_is_built_when_it_heals(
     what: str, times: int | None, batches: bool, low_limits: None, autojump_clock: MockClock
 ) -> None:

@@ -69,6 +69,7 @@ async def read_everything(files: FileSystem, sizes: list[int], hot_bytes: int) -
 
 @pytest.mark.parametrize("hot_bytes", [0, 4 * KIB, 64 * KIB, 32 << 20])
 @given(sizes=st.lists(SIZES, min_size=1, max_size=12))
+@settings(max_examples=50)
 def test_every_span_is_read_in_memory(hot_bytes: int, sizes: list[int]) -> None:
     files = MemoryFileSystem()
     trio.run(read_everything, files, sizes, hot_bytes)

@@ -72,7 +72,7 @@ async def test_after_flipped_bits_a_start_ends_open_or_names_the_file_that_it_do
 ) -> None:
     await write(tmp_path / "whole")
     generator = random.Random(stop)
-    for number in range(30):
+    for number in range(20):
         root = tmp_path / f"{stop}{number}"
         shutil.copytree(tmp_path / "whole", root)
         damaged = [generator.choice(victims(root)) for _ in range(generator.choice([1, 2, 5]))]
