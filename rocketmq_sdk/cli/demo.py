@@ -216,7 +216,9 @@ async def _job(columns: list[str], rows: list[list[str]], namesrv: str | None) -
         source: str | EmbeddedBroker = (
             namesrv if namesrv is not None else await stack.enter_async_context(EmbeddedBroker())
         )
-        producer = await stack.enter_async_context(Producer("flight-board", namesrv=source))
+        producer = await stack.enter_async_context(
+            Producer("flight-board", namesrv=source, send_timeout=PATIENCE)
+        )
         await Admin(client=producer.client).topics.create(topic, queues=QUEUES)
         consumers = [
             await stack.enter_async_context(
