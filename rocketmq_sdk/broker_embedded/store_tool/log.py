@@ -232,6 +232,10 @@ class QueueUnits:
         return self.first + len(self.units) // 20
 
 
+_TELL_EACH: Final = 1 << 20
+"""Bytes after which a file of a gigabyte tells how far it was read."""
+
+
 class LogWalk:
     """One pass over the log.
 
@@ -274,7 +278,6 @@ class LogWalk:
         for start, path in self._chain:
             length = min(report.log_file_size, lengths.get(path.rpartition("/")[2], 0))
             data = read_written(self._reader, path, length)
-            report.bytes += length
             if ended is not None and data.strip(b"\0"):
                 report.add(
                     ended[0],
@@ -288,9 +291,10 @@ class LogWalk:
                 )
                 self._note_end(*ended, self.end)
                 self._damaged, ended = True, None
-            stop = self._walk_file(start, path, data, length)
+            stop = self._walk_file(start, path, data, length, advance)
             if stop is not None and ended is None:
                 ended = (path, stop)
+            report.bytes += length
             advance(report.bytes)
         report.log_end = self.end
         if self._start_ends is not None and self._behind:
@@ -313,13 +317,18 @@ class LogWalk:
         if self._start_ends is None:
             self._start_ends = (path, at, position)
 
-    def _walk_file(self, start: int, path: str, data: bytes, length: int) -> int | None:
+    def _walk_file(
+        self, start: int, path: str, data: bytes, length: int, advance: Progress
+    ) -> int | None:
         """Walk over one file, which has zeros after `data` up to `length` bytes.
 
         Returns where the log ends in it, None when it continues.
         """
-        at = 0
+        at, told = 0, _TELL_EACH
         while at + 8 <= length:
+            if at >= told:
+                advance(self._report.bytes + at)
+                told = at + _TELL_EACH
             size, magic = _TWO.unpack(data[at : at + 8].ljust(8, b"\0"))
             if magic == _BLANK:
                 if size != length - at:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
+from rocketmq_sdk.broker_embedded.store_tool import log
 from rocketmq_sdk.broker_embedded.store_tool.repair import repair_directory
 from rocketmq_sdk.broker_embedded.store_tool.report import DirectoryReader, Finding, StoreReport
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
@@ -34,11 +35,18 @@ def kinds(report: StoreReport) -> set[str]:
 
 
 @pytest.mark.parametrize("name", CLEAN)
-def test_clean_directories_of_apache(name: str, tmp_path: Path) -> None:
+def test_clean_directories_of_apache(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every record, unit and index entry that Apache wrote is accepted, and counted."""
     expectation = expected(name)
-    report = verify_directory(unpack(name, tmp_path))
+    monkeypatch.setattr(log, "_TELL_EACH", 50_000)
+    told: list[int] = []
+    report = verify_directory(unpack(name, tmp_path), told.append)
     assert report.findings == []
+    # How far it is, is told within the files of the log, not only at the end of each.
+    assert told == sorted(told)
+    assert len(told) >= (report.log_end - report.log_start) // 60_000
     assert report.log_end == expectation["max_physical_offset_after_recovery"]
     assert report.log_file_size == expectation["sizes"]["mappedFileSizeCommitLog"]
     assert report.queue_file_size == (
