@@ -178,6 +178,20 @@ class TrioClock:
         assert self._epoch is not None
         return int((self._epoch + now) * 1000)
 
+    def set_by(self) -> float:
+        """By how many seconds the system's clock was set while this one went on.
+
+        This one does not follow. 0.0 where virtual time makes both differ.
+        """
+        theirs = time.time() - self.now_ms() / 1000
+        try:
+            _epoch, began, began_really = _first_look.get()
+            passed = trio.current_time() - began
+        except (LookupError, RuntimeError):
+            return 0.0
+        is_virtual = abs(passed - (time.monotonic() - began_really)) > SUSPENSION
+        return 0.0 if is_virtual else theirs
+
     def monotonic(self) -> float:
         """Seconds of the trio clock."""
         return trio.current_time()

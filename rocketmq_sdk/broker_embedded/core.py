@@ -15,11 +15,12 @@ from rocketmq_sdk.broker_embedded.tables.put_times import PutTimes
 from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
 from rocketmq_sdk.broker_embedded.tables.topics import TopicManager
 from rocketmq_sdk.broker_embedded.tables.unwritten import Unwritten
+from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.names import is_system_topic
 from rocketmq_sdk.remoting.budget import MemoryBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
@@ -28,6 +29,22 @@ if TYPE_CHECKING:
 
 FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 """What Apache appends to remarks that users ask about."""
+
+
+CLOCK_TOLERANCE: Final = 5.0
+"""Seconds by which the system's clock may be set before it is told."""
+
+
+def _clock_was_set(clock: Clock) -> Iterator[str]:
+    """That the system's clock was set since the start; a broker does not follow."""
+    by = clock.set_by() if isinstance(clock, TrioClock) else 0.0
+    if abs(by) >= CLOCK_TOLERANCE:
+        where = "forward" if by > 0 else "back"
+        yield (
+            f"the system's clock was set {where} by {abs(by):,.0f} s since the start, and the "
+            "broker's goes on as before; start it again, so that delays, timers and times of "
+            "messages follow"
+        )
 
 
 def _broken_files(files: FileSystem) -> tuple[str, ...]:
@@ -123,7 +140,7 @@ class Core:
         self.supervisor = Supervisor(
             clock,
             lambda: store.failure,
-            lambda: (*store.troubles(), *self.memory.troubles(), *_broken_files(store.files)),
+            self._troubles,
         )
         """Runs the services; knows how they are."""
         self.topic_deleted: list[Callable[[str], None]] = [self.stats.remove_topic]
@@ -131,6 +148,13 @@ class Core:
         self.group_deleted: list[Callable[[str], None]] = [self.stats.remove_group]
         """Called with each consumer group that was deleted."""
         config.on_change.append(self._configured)
+
+    def _troubles(self) -> Iterable[str]:
+        """What is wrong with what every part works with."""
+        yield from self.store.troubles()
+        yield from self.memory.troubles()
+        yield from _broken_files(self.store.files)
+        yield from _clock_was_set(self.clock)
 
     def _configured(self, _before: BrokerConfig, now: BrokerConfig) -> None:
         self.store.retention.configure(now.store)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.errors import StoreFullError
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFile, FaultyFileSystem
@@ -35,6 +37,22 @@ async def test_a_sync_that_does_not_end_is_told_with_what_a_power_cut_would_lose
             assert reason.startswith("a sync of the log goes on for ")
             assert 1000 < int(reason.split()[-4]) < 2000
         await trio.sleep(40)
+        assert broker.health().reasons == ()
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(("step", "told"), [(86_400, "forward by 86,4"), (-7200, "back by 7,")])
+async def test_a_clock_that_was_set_since_the_start_is_told(
+    step: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.time
+    async with open_on(MemoryFileSystem()) as (broker, _peer):
+        assert broker.health().reasons == ()
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: now() + step)
+            (reason,) = broker.health().reasons
+            assert told in reason
+            assert "start it again" in reason
         assert broker.health().reasons == ()
 
 

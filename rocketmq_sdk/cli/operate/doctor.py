@@ -257,7 +257,8 @@ class Doctor:
                 f"{what}: clock",
                 State.WARNING,
                 f"its clock is about {abs(ahead):,.0f} s {'ahead' if ahead > 0 else 'behind'}",
-                "run NTP on both machines: delays, timers and offsets by time follow the clocks",
+                "run NTP on both machines: delays, timers and offsets by time follow the clocks. A "
+                "broker keeps the clock that it was started with: start it again",
             )
         else:
             self._say(f"{what}: clock", State.OK, "within some seconds of this machine's")
