@@ -23,6 +23,7 @@ from support.access import LOCK_ADMIN
 from support.in_process import rocketmq_here
 from support.mqadmin import pairs, table
 from support.processes import broker_process
+from support.waiting import plain_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -94,10 +95,7 @@ class Side:
 
     def until(self, holds: Callable[[], bool], what: str) -> None:
         """Look again and again: brokers do some things by and by."""
-        deadline = time.monotonic() + SECONDS
-        while not holds():
-            assert time.monotonic() < deadline, what
-            time.sleep(0.1)
+        plain_until(holds, what, SECONDS, step=0.1)
 
     @contextmanager
     def clients(self) -> Iterator[None]:

@@ -206,7 +206,11 @@ async def check_index(store: MessageStore, wanted: Wanted, generator: Random) ->
     for key, position in generator.sample(keyed, min(3, len(keyed))):
         name = decode_message(wanted.accepted[key][1], inflate=False).properties["KEYS"]
         with trio.move_on_after(60):
-            while position not in (await store.query(key[0], name, 32)).physical_offsets:
+            # What a full disk has made way for meanwhile is owed no more.
+            while (
+                position >= store.min_physical_offset
+                and position not in (await store.query(key[0], name, 32)).physical_offsets
+            ):
                 await trio.sleep(1)
             continue
         raise AssertionError(f"{key} at {position} is not found by its key {name}")

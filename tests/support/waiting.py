@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import TYPE_CHECKING
 
@@ -23,3 +24,16 @@ async def until(condition: Callable[[], object], seconds: float = 60, step: floa
     with trio.fail_after(seconds):
         while not condition():
             await trio.sleep(step)
+
+
+def plain_until(
+    condition: Callable[[], object],
+    what: str = "it does not hold",
+    seconds: float = 60,
+    step: float = 0.005,
+) -> None:
+    """`until` for code without a loop; an `AssertionError` that says `what`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(step)

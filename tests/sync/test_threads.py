@@ -36,9 +36,10 @@ from rocketmq_sdk.sync import (
     SimpleConsumer,
     TransactionProducer,
 )
+from support.waiting import plain_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 pytestmark = pytest.mark.real_time
 FIRST = ConsumeFrom.FIRST_OFFSET
@@ -48,15 +49,7 @@ TOPICS = {"orders": "*"}
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
     yield
-    until(lambda: not [t for t in threading.enumerate() if "rocketmq_sdk" in t.name])
-
-
-def until(condition: Callable[[], object], seconds: float = 60) -> None:
-    """Wait until something is true."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
+    plain_until(lambda: not [t for t in threading.enumerate() if "rocketmq_sdk" in t.name])
 
 
 def test_a_send_and_all_that_is_open_ends_with_its_blocks() -> None:
@@ -160,7 +153,7 @@ def test_a_failure_in_the_background_comes_out_of_join_and_of_the_block() -> Non
             listener=lambda message: "done",  # type: ignore[arg-type, return-value]
         )
         with pytest.raises(ConfigurationError, match="the listener returned"), consumer:
-            until(lambda: not consumer.health().consuming)
+            plain_until(lambda: not consumer.health().consuming)
 
 
 def test_a_slow_listener_has_a_thread_for_each_call() -> None:
@@ -181,7 +174,7 @@ def test_a_slow_listener_has_a_thread_for_each_call() -> None:
             consume_from=FIRST,
             concurrency=8,
         ):
-            until(lambda: len(seen) == 40)
+            plain_until(lambda: len(seen) == 40)
         assert sorted(map(int, seen)) == list(range(40))
 
 
@@ -207,10 +200,10 @@ def test_a_call_that_hangs_keeps_no_other_message_waiting() -> None:
             consume_from=FIRST,
             concurrency=3,
         ) as consumer:
-            until(lambda: consumer.statistics().consumed == 299)
+            plain_until(lambda: consumer.statistics().consumed == 299)
             assert consumer.statistics().in_flight == 1
             go_on.set()
-            until(lambda: consumer.statistics().consumed == 300)
+            plain_until(lambda: consumer.statistics().consumed == 300)
         assert sorted(seen) == list(range(300))
 
 
@@ -237,8 +230,8 @@ def test_failed_and_overdue_messages_come_again() -> None:
         ) as consumer:
             producer.send(Message("orders", b"fails"))
             producer.send(Message("orders", b"slow"))
-            until(lambda: (b"fails", 1) in seen)
-            until(lambda: consumer.statistics().timed_out >= 1)
+            plain_until(lambda: (b"fails", 1) in seen)
+            plain_until(lambda: consumer.statistics().timed_out >= 1)
         ready.set()
 
 
@@ -295,7 +288,7 @@ def test_transactions() -> None:
     ):
         with pytest.raises(ValueError, match="mine"), producer.transaction(Message("t", b"1")):
             raise ValueError("mine")
-        until(lambda: b"1" in asked)  # twice where the first answer takes long
+        plain_until(lambda: b"1" in asked)  # twice where the first answer takes long
         with producer.transaction(Message("t", b"2")) as transaction:
             assert transaction.message_id
         assert transaction.confirmed

@@ -27,6 +27,7 @@ import trio
 import rocketmq_sdk
 from rocketmq_sdk import Admin, Message, Producer
 from support.processes import BrokerProcess, broker_process
+from support.waiting import plain_until
 from tools.spark_declared import run_pipeline
 from tools.spark_scheduling import (
     ALLOCATION,
@@ -36,7 +37,6 @@ from tools.spark_scheduling import (
     count_executors,
     standalone,
     stumbling,
-    until,
 )
 
 if TYPE_CHECKING:
@@ -310,7 +310,7 @@ def _speculation(namesrv: str, directory: Path) -> None:
         standalone(directory) as master,
         cluster_session(master, {**SETTINGS, **SPECULATION}) as spark,
     ):
-        until(lambda: count_executors(spark) == 2, "the executors do not come")
+        plain_until(lambda: count_executors(spark) == 2, "the executors do not come", PATIENCE)
         cluster = Cluster(spark, namesrv)
         marks = directory / "marks"
         marks.mkdir()
@@ -348,7 +348,9 @@ def _allocation(namesrv: str, directory: Path) -> None:
         try:
             batches(spark, cluster, "allocation")
             streams(spark, cluster, "allocation", directory)
-            until(lambda: count_executors(spark) == 1, "executors are not given back")
+            plain_until(
+                lambda: count_executors(spark) == 1, "executors are not given back", PATIENCE
+            )
         finally:
             over.set()
             watching.join()

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from support.ports import free_port
+from support.waiting import plain_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -73,7 +74,7 @@ def standalone(directory: Path) -> Iterator[str]:
             )
             stack.callback(process.wait)
             stack.callback(os.killpg, process.pid, signal.SIGKILL)
-            until(lambda: _listens(port), "the master does not start")
+            plain_until(lambda: _listens(port), "the master does not start", PATIENCE)
         yield f"spark://127.0.0.1:{port}"
 
 
@@ -107,14 +108,6 @@ def count_executors(spark: SparkSession) -> int:
     """How many executors there are now."""
     context: Any = spark.sparkContext
     return int(context._jsc.sc().getExecutorMemoryStatus().size()) - 1
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Poll; an `AssertionError` when it takes too long."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
 
 
 def stumbling(spark: SparkSession, rows: int, marks: Path) -> DataFrame:
