@@ -43,7 +43,7 @@ async def test_each_has_a_turn_of_its_own(autojump_clock: MockClock) -> None:
             assert store.put(message("T", properties={"KEYS": keys(number)})).ok
         async with counted_turns() as turns:
             await store._index.drain_in_slices()
-        assert turns() >= 10
+        assert turns() >= 5  # 20 messages, which this task and the store's own take apart
 
 
 async def test_those_of_a_batch_as_well() -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+import trio
 
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
+from rocketmq_sdk.broker_embedded.store.flush.log_flusher import WRITE_AGAIN_SECONDS
+from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.store import message, open_store, small_config
+from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -37,21 +42,22 @@ async def test_a_death_in_a_write_after_failed_ones_mixes_no_two_records(
         async with open_store(files, config) as store:
             assert store.put(message(body=b"first")).ok
             begin = store.max_physical_offset
-            failing = files.faults.fail(Operation.WRITE, "commitlog/*")
             for number in range(4):
+                await until(lambda: store.writable)
                 body = b"%d " % number * generator.choice([1, 40, 9000])
-                assert not store.put(message(body=body, properties={"KEYS": f"key{number}"})).ok
-            failing.lift()
+                with files.faults.fail(Operation.WRITE, "commitlog/*", times=1):
+                    assert not store.put(message(body=body, properties={"KEYS": f"key{number}"})).ok
             tried.clear()
-            files.cut_at = files.operations + generator.choice([1, 2])
+            files.cut_at = files.operations + generator.choice([1, 2, 3])
+            await trio.sleep(WRITE_AGAIN_SECONDS + 0.01)
             if together:
                 store.begin()
             store.put(message(body=b"last", properties={"KEYS": "the last one, and no other"}))
             if together:
-                with pytest.raises(Exception, match=LOG):
+                with suppress(StoreError):
                     store.end()
         found = (files.kill().read(LOG) or b"")[begin:].rstrip(b"\0")
-        if tried[-1].strip(b"\0"):  # it died in the write of the record
+        if tried and tried[-1].strip(b"\0"):  # it died in the write of the record
             torn += 1
             assert tried[-1].startswith(found), (seed, found, tried[-1])
     assert torn > 10
@@ -65,6 +71,7 @@ async def test_a_shorter_record_is_followed_by_zeros(autojump_clock: MockClock) 
         for _ in range(8):
             with files.faults.fail(Operation.WRITE, "commitlog/*", times=1):
                 assert not store.put(message(body=b"long " * 500)).ok
+            await until(lambda: store.writable)
         result = store.put(message(body=b"short"))
         assert result.ok
         end = result.physical_offset + result.size
