@@ -47,7 +47,7 @@ previous() { ROCKETMQ_APACHE_RELEASE=previous run previous "$@" -m "both_release
 # Both wait for Java most of the time, so they run side by side, with more processes than
 # there are cores where there are two.
 both() {
-    local said beside failed=0
+    local failed=0
     said=$(mktemp)
     previous -n 2 "$@" > "$said" 2>&1 &
     beside=$!
