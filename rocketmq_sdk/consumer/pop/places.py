@@ -261,7 +261,7 @@ class PopPlaces:
         result = await pop_message(
             self._client, queue.broker_name, header, timeout, tags=tags, kind=PoppedMessage
         )
-        expires_at = invisibility.ends(result.invisible_time / 1000)
+        until = invisibility.ends(result.invisible_time / 1000)
         # The expression may have changed while the broker held the pop.
         current = self.subscriptions.get(queue.topic, subscription)
         wanted = (
@@ -275,7 +275,7 @@ class PopPlaces:
             if wanted and message.tags not in wanted:
                 result.unwanted.append(handle)
                 continue
-            message._receipt = Receipt(queue.topic, handle, expires_at, self._group)
+            message._receipt = Receipt(queue.topic, handle, until, self._group)
             if self._client.namespace:
                 message.topic = self._client.namespace.unwrap(message.topic)
             messages.append(message)
@@ -285,7 +285,7 @@ class PopPlaces:
             self.acks.extend(message.receipt for message in messages if id(message) not in kept)
             messages = left
         self.acks.extend(
-            Receipt(queue.topic, handle, expires_at, self._group) for handle in result.unwanted
+            Receipt(queue.topic, handle, until, self._group) for handle in result.unwanted
         )
         popped.rest = result.rest_count
         counters = self._service.counters_of(queue.topic)
@@ -295,7 +295,7 @@ class PopPlaces:
         if messages:
             popped.add(messages)
             self._service.add(popped)
-            self._service.look_at(expires_at)
+            self._service.look_at(messages[0].receipt.expires_at)
         return result.status
 
     # -- what becomes of messages

@@ -42,11 +42,12 @@ class Receipt:
 
     __slots__ = ("_until", "busy", "group", "handle", "replaced_by", "state", "topic")
 
-    def __init__(self, topic: str, handle: ReceiptHandle, expires_at: float, group: str) -> None:
+    def __init__(self, topic: str, handle: ReceiptHandle, until: float, group: str) -> None:
+        """Its invisible duration is over at `until`, by `clock.elapsed`."""
         self.topic = topic
         self.group = group
         self.handle = handle
-        self._until = expires_at + clock.suspended()  # trio's clock stands still in a suspension
+        self._until = until
         self.state = State.INFLIGHT
         self.replaced_by: Receipt | None = None
         self.busy: trio.Event | None = None
@@ -79,7 +80,7 @@ class Receipt:
     def problem(self, now: float, group: str) -> str | None:
         """Why the receipt is not good, or not good for a consumer of `group`.
 
-        None when it is good.
+        None when it is good. `now` is by `clock.elapsed`.
         """
         if self.group == _NO_GROUP:
             return "the message was made by a program; only one that was received has a receipt"
@@ -95,7 +96,7 @@ class Receipt:
             )
         if self.state is State.COMMIT:
             return f"the receipt handle '{self.handle}' was used: the message is acknowledged"
-        if self.state is State.INFLIGHT and now < self.expires_at:
+        if self.state is State.INFLIGHT and now < self._until:
             return None
         if self.state is State.INFLIGHT:
             self.state = next_state(SIMPLE, State.INFLIGHT, Event.TIMED_OUT)
@@ -106,7 +107,7 @@ class Receipt:
 
     def check(self, group: str) -> None:
         """Raise `ReceiptHandleError` when it is not good for a consumer of `group`."""
-        problem = self.problem(trio.current_time(), group)
+        problem = self.problem(clock.elapsed(), group)
         if problem is not None:
             raise ReceiptHandleError(problem)
 
@@ -114,9 +115,9 @@ class Receipt:
         """The broker has confirmed that the message is done."""
         self.state = State.COMMIT
 
-    def replace(self, handle: ReceiptHandle, expires_at: float) -> Receipt:
-        """The receipt that replaces this one."""
-        self.replaced_by = new = Receipt(self.topic, handle, expires_at, self.group)
+    def replace(self, handle: ReceiptHandle, until: float) -> Receipt:
+        """The receipt that replaces this one, good until then."""
+        self.replaced_by = new = Receipt(self.topic, handle, until, self.group)
         return new
 
     def __repr__(self) -> str:
@@ -140,8 +141,11 @@ class Invisibility:
         self._slept = clock.suspended()
 
     def ends(self, seconds: float) -> float:
-        """By trio's clock, for a duration that an answer has just told."""
-        return trio.current_time() + seconds - (clock.suspended() - self._slept)
+        """By `clock.elapsed`, for a duration that an answer has just told.
+
+        Trio's clock stands still in a suspension, so one since the request counts.
+        """
+        return trio.current_time() + seconds + self._slept
 
 
 class PoppedMessage(ReceivedMessage):
@@ -183,7 +187,7 @@ class PoppedMessage(ReceivedMessage):
             queue_id=self.queue_id,
             offset=self.offset,
         )
-        until = math.inf if forever else trio.current_time() + seconds
+        until = math.inf if forever else clock.elapsed() + seconds
         self._receipt = Receipt(topic, handle, until, _NO_GROUP)
 
     @property
@@ -226,7 +230,7 @@ class PoppedMessage(ReceivedMessage):
         return self.failed_before + 1
 
 
-def receipt_of(message: PoppedMessage | Receipt) -> Receipt:
+def receipt_of(message: object) -> Receipt:
     """The receipt that a call refers to.
 
     For a message the one that is valid now, otherwise the given receipt itself.
@@ -235,6 +239,10 @@ def receipt_of(message: PoppedMessage | Receipt) -> Receipt:
         return message
     if isinstance(message, PoppedMessage):
         return message.receipt
+    if isinstance(message, list | tuple):
+        raise WrongTypeError(
+            f"{len(message)} messages at once; acknowledge them with batch_ack, change each alone"
+        )
     raise WrongTypeError(
         f"{message!r:.200} has no receipt; only messages that a simple consumer has received can "
         "be acknowledged or changed"

@@ -17,6 +17,7 @@ from rocketmq_sdk.client.api.send import consumer_send_back
 from rocketmq_sdk.client.observers import Operation, OperationKind, installed, observed
 from rocketmq_sdk.client.side_by_side import answers_of_all, by_broker
 from rocketmq_sdk.client.troubles import one_line, route_reason
+from rocketmq_sdk.clock import elapsed
 from rocketmq_sdk.consumer.group.membership import Membership
 from rocketmq_sdk.consumer.health import ConsumerHealth
 from rocketmq_sdk.consumer.outcome import DEAD_LETTER
@@ -391,7 +392,7 @@ class SimpleMember(Membership):
             for target in targets:
                 await self._free(target)
             asked = [receipt_of(target) for target in targets]
-        now = trio.current_time()
+        now = elapsed()
         good: dict[Receipt, None] = {}
         problems: list[str] = []
         for receipt in asked:

@@ -294,27 +294,27 @@ class Receiver:
             self.complaints.pop(place, None)
         if not found:
             return Popped([])
-        expires_at = invisibility.ends(result.invisible_time / 1000)
+        until = invisibility.ends(result.invisible_time / 1000)
         topic, group = place.topic, self._group
         messages = cast("list[PoppedMessage]", result.messages)
         for message, handle in zip(messages, result.handles, strict=True):
-            message._receipt = Receipt(topic, handle, expires_at, group)
+            message._receipt = Receipt(topic, handle, until, group)
         if self._client.namespace:
             for message in messages:
                 message.topic = self._client.namespace.unwrap(message.topic)
         return Popped(
             messages,
             result.unwanted,
-            self._undecodable(place, result.undecodable, expires_at) if result.undecodable else (),
+            self._undecodable(place, result.undecodable, until) if result.undecodable else (),
         )
 
     def _undecodable(
-        self, place: ReceivePlace, found: Sequence[Undecodable], expires_at: float
+        self, place: ReceivePlace, found: Sequence[Undecodable], until: float
     ) -> list[PoppedMessage]:
         messages = []
         for message, handle, reason in found:
             assert isinstance(message, PoppedMessage)
-            message._receipt = Receipt(place.topic, handle, expires_at, self._group)
+            message._receipt = Receipt(place.topic, handle, until, self._group)
             messages.append(message)
             logger.warning(
                 "group %s: the message of topic %s at broker %s, queue %d, offset %d cannot be "

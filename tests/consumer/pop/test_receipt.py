@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-import trio
 
+from rocketmq_sdk.clock import elapsed
 from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt, receipt_of
 from rocketmq_sdk.consumer.retry_states import State
 from rocketmq_sdk.errors import ConfigurationError, ReceiptHandleError
@@ -21,9 +21,9 @@ def handle(pop_time: int = 1000) -> ReceiptHandle:
 
 
 async def test_a_receipt_is_good_until_its_time_is_over(mock_clock: MockClock) -> None:
-    receipt = Receipt("orders", handle(), trio.current_time() + 30, "billing")
+    receipt = Receipt("orders", handle(), elapsed() + 30, "billing")
     receipt.check("billing")
-    assert receipt.problem(trio.current_time(), "billing") is None
+    assert receipt.problem(elapsed(), "billing") is None
     mock_clock.jump(29.9)
     receipt.check("billing")
     mock_clock.jump(0.1)
@@ -36,7 +36,7 @@ async def test_a_receipt_is_good_until_its_time_is_over(mock_clock: MockClock) -
 
 
 async def test_an_acknowledged_receipt_is_named_as_used(mock_clock: MockClock) -> None:
-    receipt = Receipt("orders", handle(), trio.current_time() + 30, "billing")
+    receipt = Receipt("orders", handle(), elapsed() + 30, "billing")
     receipt.acknowledged()
     assert receipt.state is State.COMMIT
     with pytest.raises(ReceiptHandleError, match="was used"):
@@ -46,9 +46,9 @@ async def test_an_acknowledged_receipt_is_named_as_used(mock_clock: MockClock) -
 async def test_the_message_has_the_newest_receipt(mock_clock: MockClock) -> None:
     message = object.__new__(PoppedMessage)
     message.reconsume_times = 2
-    message._receipt = first = Receipt("orders", handle(), trio.current_time() + 30, "billing")
-    second = first.replace(handle(2000), trio.current_time() + 60)
-    third = second.replace(handle(3000), trio.current_time() + 60)
+    message._receipt = first = Receipt("orders", handle(), elapsed() + 30, "billing")
+    second = first.replace(handle(2000), elapsed() + 60)
+    third = second.replace(handle(3000), elapsed() + 60)
     assert message.receipt is third
     assert receipt_of(message) is third
     assert receipt_of(first) is first
@@ -67,12 +67,14 @@ async def test_the_message_has_the_newest_receipt(mock_clock: MockClock) -> None
 
 
 async def test_a_receipt_of_another_group_is_refused_by_name(mock_clock: MockClock) -> None:
-    receipt = Receipt("orders", handle(), trio.current_time() + 30, "billing")
+    receipt = Receipt("orders", handle(), elapsed() + 30, "billing")
     with pytest.raises(ReceiptHandleError, match="was given to group 'billing', not to 'shipping'"):
         receipt.check("shipping")
-    receipt.replace(handle(2000), trio.current_time() + 60).check("billing")
+    receipt.replace(handle(2000), elapsed() + 60).check("billing")
 
 
-def test_what_has_no_receipt_is_named() -> None:
+async def test_what_has_no_receipt_is_named() -> None:
     with pytest.raises(ConfigurationError, match="'text' has no receipt"):
-        receipt_of("text")  # type: ignore[arg-type]
+        receipt_of("text")
+    with pytest.raises(ConfigurationError, match=r"2 messages at once; .* batch_ack"):
+        receipt_of([PoppedMessage("T", b""), PoppedMessage("T", b"")])  # type: ignore[arg-type]
