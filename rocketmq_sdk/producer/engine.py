@@ -24,7 +24,7 @@ from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.hooks import SendHooks
 from rocketmq_sdk.producer.message_type import TypeCheck
 from rocketmq_sdk.producer.outcome import final_error
-from rocketmq_sdk.producer.outgoing import check_size, compressed, tail_of
+from rocketmq_sdk.producer.outgoing import check_size, compressed, leaving_body, tail_of
 from rocketmq_sdk.producer.queue_selector import UNSET
 from rocketmq_sdk.producer.request_reply import RequestTable
 from rocketmq_sdk.producer.send import SendLoop
@@ -304,11 +304,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         loop = self._running_loop()
         topic = self._topics[message.topic]
         check_size(len(message.body), self.config.max_message_size)
-        body, sys_flag = (
-            (message.body, 0)
-            if len(message.body) < self.config.compress_over
-            else compressed(message.body, self.config)
-        )
+        body, sys_flag = leaving_body(message, self.config)
         tail = tail_of(message, self._id_digits, self._more)
         handle = SendHandle(
             topic,

@@ -51,6 +51,12 @@ def compressed(body: bytes, config: ProducerConfig) -> tuple[bytes, int]:
     ), SysFlag.COMPRESSED | config.compression.sys_flag_bits
 
 
+def leaving_body(message: Message, config: ProducerConfig) -> tuple[bytes, int]:
+    """The body as it leaves, compressed from `compress_over` bytes on, and its flag."""
+    body = message.body
+    return (body, 0) if len(body) < config.compress_over else compressed(body, config)
+
+
 def tail_of(message: Message, id_digits: int, more: str = "") -> str:
     """The property text of a request behind the unique id; `more` is its end.
 

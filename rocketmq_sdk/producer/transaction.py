@@ -36,7 +36,7 @@ from rocketmq_sdk.model.properties import MSG_REGION, TRACE_ON
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.message_type import TRANSACTION
-from rocketmq_sdk.producer.outgoing import check_size, compressed, tail_of
+from rocketmq_sdk.producer.outgoing import check_size, leaving_body, tail_of
 from rocketmq_sdk.producer.producer import SEND_V2, Producer
 from rocketmq_sdk.producer.trace import note_transaction
 from rocketmq_sdk.producer.transaction_arguments import (
@@ -341,11 +341,7 @@ class TransactionProducer(Producer):
 
     def _start_half(self, message: Message, immunity: float | None, seconds: float) -> SendHandle:
         topic = self._topics[message.topic]
-        body, sys_flag = (
-            (message.body, 0)
-            if len(message.body) < self.config.compress_over
-            else compressed(message.body, self.config)
-        )
+        body, sys_flag = leaving_body(message, self.config)
         more = f"{self._more}TRAN_MSG\x01true\x02PGROUP\x01{self._group}\x02"
         if immunity is not None:
             more += f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{max(1, round(immunity))}\x02"
