@@ -17,7 +17,7 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.offsets import UpdateConsumerOffsetRequestHeader
 from rocketmq_sdk.testing.interception import intercept
 from support.broker import heartbeat, open_broker, send_request, subscription
-from support.consuming import committed, open_sender
+from support.consuming import Sender, committed, open_sender
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 GROUP, OTHER = "billing", "~another member"
 """The other one is the last in the order of members, so it gets the last queue."""
 COMMITS = RequestCode.UPDATE_CONSUMER_OFFSET, RequestCode.PULL_MESSAGE
+
+
+async def fill_two_queues(sender: Sender) -> None:
+    await sender.create_topic("orders", 2)
+    for queue in (0, 1):
+        await sender.send("orders", *["x"] * 40, queue=queue)
 
 
 def other_takes_over(channel: Channel, *, leaves: bool) -> None:
@@ -69,9 +75,7 @@ async def test_a_member_that_stood_still_takes_no_offset_back(
         seen.append((message.queue_id, message.offset))
 
     async with open_broker() as (broker, peer), open_sender(broker) as sender:
-        await sender.create_topic("orders", 2)
-        for queue in (0, 1):
-            await sender.send("orders", *["x"] * 40, queue=queue)
+        await fill_two_queues(sender)
         async with PushConsumer(
             GROUP,
             namesrv=broker,
@@ -115,9 +119,7 @@ async def test_a_program_that_commits_itself_takes_no_offset_back_either(
     autojump_clock: MockClock, auto_commit: bool, polled_is_done: bool
 ) -> None:
     async with open_broker() as (broker, peer), open_sender(broker) as sender:
-        await sender.create_topic("orders", 2)
-        for queue in (0, 1):
-            await sender.send("orders", *["x"] * 40, queue=queue)
+        await fill_two_queues(sender)
         async with LitePullConsumer(
             GROUP,
             namesrv=broker,
@@ -155,9 +157,7 @@ async def test_no_offset_is_committed_between_news_of_members_and_the_next_round
             await trio.sleep(1000)
 
     async with open_broker() as (broker, peer), open_sender(broker) as sender:
-        await sender.create_topic("orders", 2)
-        for queue in (0, 1):
-            await sender.send("orders", *["x"] * 40, queue=queue)
+        await fill_two_queues(sender)
         async with PushConsumer(
             GROUP,
             namesrv=broker,
