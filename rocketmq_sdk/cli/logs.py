@@ -17,6 +17,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 FORMATS: Final = ("text", "json")
 FILE_SIZE: Final = 10 * 1024 * 1024
 FILES: Final = 5
+_CLI: Final = "rocketmq_sdk.cli"
 _TEXT: Final = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _UNITS: Final = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
@@ -69,9 +70,6 @@ def log_arguments(parser: argparse.ArgumentParser, *, inner: bool = False) -> No
     )
     add("--log-file-size", FILE_SIZE, "begin a new file then (default: 10M)", type=size)
     add("--log-files", FILES, f"how many old files are kept (default: {FILES})", type=_number)
-
-
-_CLI: Final = "rocketmq_sdk.cli"
 
 
 class _File(RotatingFileHandler):
