@@ -24,7 +24,7 @@ BOUNDED = (
     "_Decoded > dict",  # the last bodies that come again and again
     "KeyHasher",  # hashes of texts, by thousands
     "AckProcessor",  # receipt handles, by thousands
-    "TopicRequests > dict",  # bytes of routes, the last 1,024
+    "RouteRequests > dict",  # bytes of routes, the last 1,024
     "TransactionTable > OrderedDict",  # outcomes, the last 10,000
     ".json.bak",  # what a file held before the last change
     "'_log' > tuple",  # buffers of the log, which are written again

@@ -14,7 +14,9 @@ from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.pop.part import PopPart
 from rocketmq_sdk.broker_embedded.request import Asked
 from rocketmq_sdk.codes import RequestCode
+from rocketmq_sdk.protocol import headers
 from support.broker import connect
+from support.paths import PACKAGE
 from support.requests_page import PAGE, page
 
 if TYPE_CHECKING:
@@ -94,6 +96,33 @@ async def test_each_code_has_one_row(autojump_clock: MockClock) -> None:
         for rows in (broker.requests, broker.namesrv.requests):
             codes = [row.code for row in rows]
             assert len(codes) == len(set(codes))
+
+
+async def test_one_family_for_header_body_and_call_of_a_request(
+    autojump_clock: MockClock,
+) -> None:
+    """The families are those that `protocol.headers` lists; each of its modules, of the
+    bodies and of the client's calls is one.
+    """
+    families = set(re.findall(r"^    (\w+)  +\w", headers.__doc__ or "", re.MULTILINE))
+    folders = {
+        name: {path.stem: path.read_text("utf-8") for path in (PACKAGE / name).glob("[a-z]*.py")}
+        for name in ("protocol/headers", "protocol/bodies", "client/api")
+    }
+    assert set(folders["protocol/headers"]) == families
+    assert set(folders["protocol/bodies"]) <= families | {"pop_records"}
+    assert set(folders["client/api"]) <= families | {"caller"}
+    async with EmbeddedBroker() as broker:
+        rows = [*broker.requests, *broker.namesrv.requests]
+    for row in rows:
+        parts = {part.__module__ for part in (row.header, row.body) if part is not None}
+        found = {name.rpartition(".")[2] for name in parts}
+        if row.code is RequestCode.QUERY_DATA_VERSION:  # its body is the version of the topics
+            found.discard("topics")
+        assert len(found) <= 1, row.code.name
+        for call, source in folders["client/api"].items():
+            if f"RequestCode.{row.code.name}," in source:
+                assert found <= {call}, f"{row.code.name}: client/api/{call}.py, {found}"
 
 
 async def test_what_only_a_master_serves(autojump_clock: MockClock) -> None:

@@ -13,7 +13,7 @@ from rocketmq_sdk.broker_embedded.request import Cost, Request, Writes, refuse
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.bodies.admin import KVTable
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers import routes as headers
+from rocketmq_sdk.protocol.headers import kv as headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -13,9 +13,9 @@ from rocketmq_sdk.broker_embedded.namesrv.config import LiveNamesrvConfig, Names
 from rocketmq_sdk.broker_embedded.namesrv.kv import KeyValueTable
 from rocketmq_sdk.broker_embedded.namesrv.kv_requests import KeyValueRequests
 from rocketmq_sdk.broker_embedded.namesrv.registrar import Registrar
+from rocketmq_sdk.broker_embedded.namesrv.route_requests import RouteRequests
 from rocketmq_sdk.broker_embedded.namesrv.route_table import RouteTable
 from rocketmq_sdk.broker_embedded.namesrv.setting_requests import SettingRequests
-from rocketmq_sdk.broker_embedded.namesrv.topic_requests import TopicRequests
 from rocketmq_sdk.broker_embedded.request import handlers_of
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import join_address, split_address
@@ -94,7 +94,7 @@ class NameServer:
         self._memory = memory
         self._subjects = (
             BrokerRequests(clock, self.table, self._registrar, addresses),
-            TopicRequests(clock, live, self.table, self.kv, addresses),
+            RouteRequests(clock, live, self.table, self.kv, addresses),
             KeyValueRequests(self.kv),
             SettingRequests(live),
         )

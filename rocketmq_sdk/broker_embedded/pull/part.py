@@ -17,7 +17,7 @@ from rocketmq_sdk.broker_embedded.pull.long_polling import PullHolder
 from rocketmq_sdk.broker_embedded.pull.offset_requests import OffsetProcessor
 from rocketmq_sdk.broker_embedded.pull.plain_pulls import PlainPulls
 from rocketmq_sdk.broker_embedded.pull.pull_requests import PullProcessor
-from rocketmq_sdk.broker_embedded.pull.query import QueryProcessor
+from rocketmq_sdk.broker_embedded.pull.query_requests import QueryProcessor
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Wait, Writes
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.headers import offsets as headers

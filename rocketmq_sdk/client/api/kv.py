@@ -6,7 +6,7 @@ from rocketmq_sdk.client.api.caller import Caller, checked
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.bodies.admin import KVTable
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.headers.routes import (
+from rocketmq_sdk.protocol.headers.kv import (
     DeleteKVConfigRequestHeader,
     GetKVListByNamespaceRequestHeader,
     PutKVConfigRequestHeader,

@@ -13,11 +13,12 @@ the bodies and the client's calls of one family:
     transactions  ending transactions, checking half messages
     timers        recalling timed messages, timer metrics
     queries       looking up messages and units of consume queues
-    routes        name servers: routes, clusters, key-value configuration, permissions
+    routes        name servers: routes, clusters, permissions
+    kv            name servers: texts by namespace and key
     registration  brokers at name servers
     replication   master and slave
     connections   connected clients: connections, subscriptions, running info
     progress      statistics of topics, groups and brokers
     admin         operation of a broker
-    acl           users and access control lists
+    access        users and access control lists
 """

@@ -1,11 +1,10 @@
-"""Requests to name servers: routes, topics, key-value configuration, permissions."""
+"""Requests to name servers: routes, topics, permissions."""
 
 from __future__ import annotations
 
 import attrs
 
 from rocketmq_sdk.protocol.header import Header, TopicRequestHeader
-from rocketmq_sdk.protocol.limits import Length, limited
 
 
 @attrs.define(kw_only=True)
@@ -72,42 +71,3 @@ class AddWritePermOfBrokerResponseHeader(Header):
     """Answer to ADD_WRITE_PERM_OF_BROKER."""
 
     add_topic_count: int
-
-
-@attrs.define(kw_only=True)
-class PutKVConfigRequestHeader(Header):
-    """PUT_KV_CONFIG (100)."""
-
-    namespace: str
-    key: str
-    value: str = limited(Length(64 * 1024))
-
-
-@attrs.define(kw_only=True)
-class GetKVConfigRequestHeader(Header):
-    """GET_KV_CONFIG (101)."""
-
-    namespace: str
-    key: str
-
-
-@attrs.define(kw_only=True)
-class GetKVConfigResponseHeader(Header):
-    """Answer to GET_KV_CONFIG."""
-
-    value: str | None = None
-
-
-@attrs.define(kw_only=True)
-class DeleteKVConfigRequestHeader(Header):
-    """DELETE_KV_CONFIG (102)."""
-
-    namespace: str
-    key: str
-
-
-@attrs.define(kw_only=True)
-class GetKVListByNamespaceRequestHeader(Header):
-    """GET_KVLIST_BY_NAMESPACE (219)."""
-
-    namespace: str

@@ -31,6 +31,7 @@ from rocketmq_sdk.protocol.bodies.topics import (
     TopicConfigSerializeWrapper,
 )
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.headers import kv as kv_headers
 from rocketmq_sdk.protocol.headers import registration as headers
 from rocketmq_sdk.protocol.headers import routes as route_headers
 from rocketmq_sdk.protocol.headers.routes import GetRouteInfoRequestHeader
@@ -141,7 +142,7 @@ def test_data_versions_are_compared_by_all_members() -> None:
 
 def test_order_configuration_goes_to_brokers_and_clients() -> None:
     namesrv = NameServer(FixedClock(), config=NamesrvConfig(order_message_enable=True))
-    header = route_headers.PutKVConfigRequestHeader(
+    header = kv_headers.PutKVConfigRequestHeader(
         namespace="ORDER_TOPIC_CONFIG", key="T", value="a:4"
     )
     assert ask(namesrv, RequestCode.PUT_KV_CONFIG, header).code == 0
@@ -176,25 +177,25 @@ def test_the_key_value_table_outlives_the_name_server() -> None:
     ask(
         namesrv,
         RequestCode.PUT_KV_CONFIG,
-        route_headers.PutKVConfigRequestHeader(namespace="n", key="k", value="v"),
+        kv_headers.PutKVConfigRequestHeader(namespace="n", key="k", value="v"),
     )
     assert file.load() == {"configTable": {"n": {"k": "v"}}}
     again = NameServer(FixedClock(), kv_file=file)
     assert ask(
         again,
         RequestCode.GET_KV_CONFIG,
-        route_headers.GetKVConfigRequestHeader(namespace="n", key="k"),
+        kv_headers.GetKVConfigRequestHeader(namespace="n", key="k"),
     ).ext_fields == {"value": "v"}
     ask(
         again,
         RequestCode.DELETE_KV_CONFIG,
-        route_headers.DeleteKVConfigRequestHeader(namespace="n", key="k"),
+        kv_headers.DeleteKVConfigRequestHeader(namespace="n", key="k"),
     )
     assert (
         ask(
             again,
             RequestCode.GET_KV_CONFIG,
-            route_headers.GetKVConfigRequestHeader(namespace="n", key="k"),
+            kv_headers.GetKVConfigRequestHeader(namespace="n", key="k"),
         ).code
         == 22
     )

@@ -1,4 +1,4 @@
-"""Requests about topics: codes 105, 206, 216, 217, 224, 304, 311, 312, 313.
+"""Requests about routes: codes 105, 206, 216, 217, 224, 304, 311, 312, 313.
 
 `ClientRequestProcessor` and `DefaultRequestProcessor` of Apache.
 """
@@ -42,7 +42,7 @@ WRITTEN_ROUTE: Final = 4096
 """Most bytes of a route that is kept."""
 
 
-class TopicRequests:
+class RouteRequests:
     """Answers questions about topics, and changes routes by hand."""
 
     __slots__ = ("_addresses", "_clock", "_config", "_kv", "_started_ms", "_table", "_written")
