@@ -51,6 +51,27 @@ end: one test of four minutes, mostly waiting; then what keeps a process busy.
 
 ABOUT_SOURCE = ("test_layers", "test_sizes", "test_log_fields")
 """They read the whole package, which one process does once for all."""
+WRITTEN = ("slow", "both_releases")
+"""Marks that stand in the file of the test, as `mark.slow`."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out the files of which a run by marks (`-m "spark or slow"`) wants nothing:
+    each process would import them all.
+    """
+    wanted = _wanted(config.option.markexpr)
+    if not wanted or collection_path.suffix != ".py" or wanted & {*_room(collection_path)[0]}:
+        return None
+    text = collection_path.read_text("utf-8")
+    return True if not any(f"mark.{name}" in text for name in wanted) else None
+
+
+@cache
+def _wanted(expression: str) -> set[str]:
+    """The marks of which a run wants all tests; none where it wants something else."""
+    words = expression.split()
+    marks = set(words[::2])
+    return marks if marks <= {*APART, *WRITTEN} and set(words[1::2]) <= {"or"} else set()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by mark and xdist reads the groups
@@ -67,6 +88,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marks, group, places[item] = _room(item.path)
         for name in marks:
             item.add_marker(name)
+        for name in WRITTEN:
+            if item.get_closest_marker(name) and f"mark.{name}" not in _text(item.path):
+                raise pytest.UsageError(f"{item.path} has to say mark.{name} itself")
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
         elif item.get_closest_marker("xdist_group") is None:
@@ -83,9 +107,15 @@ def pytest_collection_finish() -> None:
 
 
 @cache
+def _text(file: Path) -> str:
+    return file.read_text("utf-8")
+
+
+@cache
 def _room(file: Path) -> tuple[tuple[str, ...], str, int]:
     """The marks, the group and the place in the order of a file's tests."""
     lineage = (file, *file.parents)
     marks = tuple(name for name in APART if name in file.relative_to(ROOT).parts)
     begins = (place for place, path in enumerate(FIRST) if ROOT / path in lineage)
-    return marks, str(file), next(begins, len(FIRST))
+    group = "about the source" if file.stem in ABOUT_SOURCE else str(file)
+    return marks, group, next(begins, len(FIRST))

@@ -16,14 +16,18 @@ from rocketmq_sdk.spark.read.edges import batch_ranges
 from rocketmq_sdk.spark.schema import BY_NAME
 from rocketmq_sdk.spark.write.rows import RowMaker
 from rocketmq_sdk.spark.write.sending import SendPlan, Tally, send_all
+from rocketmq_sdk.spark.write.visible import until_visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 
 def written(options: Mapping[str, str], bodies: Sequence[bytes]) -> int:
-    """Write rows as one task does; how many were acknowledged."""
+    """Write rows as one task does and wait for the queues as its commit does; how many
+    rows were acknowledged.
+    """
     settings = parse({"retryTimeout": "20s", **options}, Use.SINK)
+    access = ClusterAccess.of(settings)
     made = RowMaker(
         ["body"],
         topic=settings.topic,
@@ -40,7 +44,8 @@ def written(options: Mapping[str, str], bodies: Sequence[bytes]) -> int:
         async with sending:
             for part in made.parts(pa.RecordBatch.from_arrays([pa.array(bodies)], ["body"])):
                 await sending.send(part)
-        await send_all(receiving, SendPlan.of(settings, ClusterAccess.of(settings)), tally)
+        await send_all(receiving, SendPlan.of(settings, access), tally)
+        await until_visible(access, tally.ends)
 
     bridge.run(send, timeout=60)
     return tally.acknowledged
