@@ -5,6 +5,10 @@ first real wait, is made at once, inside the calling trio task, as the current t
 asyncio being a *carrier*: a task of the loop that is kept for this (what
 `asyncio._enter_task` is for, see "Extending" in the documentation of asyncio). If the
 function waits, its carrier carries it on.
+
+A listener that does not wait is handed several messages, one after the other, as one
+change to the loop (`CallsInLoop`). At the first one that waits, the messages behind are
+given back, so that other workers take them meanwhile.
 """
 
 from __future__ import annotations
@@ -13,29 +17,52 @@ import asyncio
 import contextvars
 import inspect
 import logging
+import types
 from asyncio.tasks import _enter_task, _leave_task
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import outcome
 import sniffio
 import trio
 
-from rocketmq_sdk.consumer.listener import is_async
+from rocketmq_sdk.consumer.listener import Failed, is_async
 from rocketmq_sdk.errors import RocketMQError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Generator
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
 
+    from rocketmq_sdk.consumer.listener import Results
     from rocketmq_sdk.consumer.lite_pull.member import AssignmentChange
 
+TOGETHER: Final = 64
+"""Messages that a listener gets at once, if it has not waited for anything lately."""
+LONGEST: Final = 0.005
+"""Seconds after which the loop has its turn, though the listener does not wait."""
 logger = logging.getLogger("rocketmq_sdk.aio")
 _library = sniffio.thread_local
+
+
+_ENDED: Final = object()
+"""What `_one_by_one` yields when a call has ended."""
+
+
+@types.coroutine
+def _one_by_one(
+    function: Callable[[Any], Awaitable[object]], arguments: Iterator[Any], results: Results
+) -> Generator[Any, Any, None]:
+    """Calls of a function, each of which may run in a context of its own."""
+    for argument in arguments:
+        awaitable = function(argument)
+        if type(awaitable) is not types.CoroutineType:
+            awaitable = _itself(awaitable)
+        results.append((yield from awaitable))  # type: ignore[misc]
+        yield _ENDED
 
 
 class _Job:
     """A call that waits for something, and the trio task that waits for the call."""
 
-    __slots__ = ("context", "coroutine", "raise_cancel", "task", "waits_for")
+    __slots__ = ("context", "coroutine", "raise_cancel", "result", "task", "waits_for")
 
     def __init__(
         self,
@@ -46,7 +73,8 @@ class _Job:
         self.context = context
         self.coroutine = coroutine
         self.waits_for = waits_for
-        self.task = trio.lowlevel.current_task()
+        self.task: trio.lowlevel.Task | None = None
+        self.result: outcome.Outcome[object] | None = None
         self.raise_cancel: Callable[[], None] | None = None
 
 
@@ -108,7 +136,9 @@ class _Carrier:
                 self.task.uncancel()
             self.job = None
             self._owner.idle.append(self)
-            trio.lowlevel.reschedule(job.task, result)
+            job.result = result
+            if job.task is not None:
+                trio.lowlevel.reschedule(job.task, result)
 
 
 class _Rest:
@@ -135,6 +165,8 @@ class _Rest:
                 waits_for = run(step, argument)
             except StopIteration as end:
                 return end.value
+            if waits_for is _ENDED:
+                return None
 
 
 class LoopCalls:
@@ -143,6 +175,10 @@ class LoopCalls:
     def __init__(self) -> None:
         self.idle: list[_Carrier] = []
         self.closed = False
+        self.most_together = 1
+        """How many messages a listener may be handed at once: many while it does not
+        wait for anything.
+        """
         self._carriers: set[asyncio.Task[None]] = set()
 
     async def call(self, function: Callable[[Any], Awaitable[object]], argument: object) -> Any:
@@ -150,7 +186,7 @@ class LoopCalls:
 
         A cancellation cancels the function, and this ends when the function does.
         """
-        carrier = self._carrier()
+        carrier = self.carrier()
         loop, task = carrier.loop, carrier.task
         context = contextvars.copy_context()  # its own, as a task would have one
         library, _library.name = _library.name, None
@@ -159,6 +195,7 @@ class LoopCalls:
             coroutine, waits_for = context.run(_first_step, function, argument)
         except StopIteration as end:
             self.idle.append(carrier)
+            self.most_together = min(TOGETHER, 2 * self.most_together)
             return end.value
         except asyncio.CancelledError as error:
             self.idle.append(carrier)
@@ -169,10 +206,21 @@ class LoopCalls:
         finally:
             _leave_task(loop, task)
             _library.name = library
-        return await self._carried(carrier, _Job(context, coroutine, waits_for))
+        job = _Job(context, coroutine, waits_for)
+        self.carry(carrier, job)
+        return await self.carried(carrier, job)
 
-    async def _carried(self, carrier: _Carrier, job: _Job) -> Any:
+    def carry(self, carrier: _Carrier, job: _Job) -> None:
+        """Have a call that waits carried on."""
+        self.most_together = 1
         carrier.take(job)
+
+    async def carried(self, carrier: _Carrier, job: _Job) -> Any:
+        """Wait for a call that is carried on."""
+        if job.result is not None:
+            await trio.lowlevel.checkpoint()
+            return job.result.unwrap()
+        job.task = trio.lowlevel.current_task()
 
         def abort(raise_cancel: Callable[[], None]) -> trio.lowlevel.Abort:
             if carrier.task.done():  # it was ended with its loop
@@ -183,7 +231,8 @@ class LoopCalls:
 
         return await trio.lowlevel.wait_task_rescheduled(abort)
 
-    def _carrier(self) -> _Carrier:
+    def carrier(self) -> _Carrier:
+        """A task that carries nothing; it goes back to `idle`."""
         while self.idle:
             carrier = self.idle.pop()
             if not (carrier.task.done() or carrier.task.cancelling()):
@@ -203,6 +252,112 @@ class LoopCalls:
             await asyncio.wait(self._carriers)
 
 
+class CallsInLoop:
+    """Calls of a listener, one for each of several messages."""
+
+    __slots__ = (
+        "_arguments",
+        "_calls",
+        "_carrier",
+        "_function",
+        "_give_back",
+        "_job",
+        "_number",
+        "_results",
+    )
+
+    def __init__(
+        self,
+        calls: LoopCalls,
+        function: Callable[[Any], Awaitable[object]],
+        messages: Sequence[object],
+        results: Results,
+        give_back: Callable[[int], None],
+    ) -> None:
+        self._calls = calls
+        self._function = function
+        self._arguments = iter(messages)
+        self._number = len(messages)
+        self._results = results
+        self._give_back = give_back
+        self._carrier: _Carrier | None = None
+        self._job: _Job | None = None
+
+    async def wait(self) -> None:
+        """Make the calls, up to the first one that waits for something, then that one.
+
+        A cancellation cancels that one, and this ends when it does.
+        """
+        carrier, job = self._carrier, self._job
+        if carrier is None or job is None:
+            carrier, job = self._begin()
+            if job is None or self._results:
+                return
+        try:
+            await self._calls.carried(carrier, job)
+        except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001 - told by who waits
+            self._results.append(Failed(error))
+
+    def _begin(self) -> tuple[_Carrier, _Job | None]:
+        """Make the calls, and have the first one that waits carried on."""
+        calls, results = self._calls, self._results
+        carrier = self._carrier = calls.carrier()
+        try:
+            job = self._job = self._make(carrier)
+        except BaseException as error:  # noqa: BLE001 - it ends all, by who waits
+            results.append(Failed(error))
+            job = None
+        if job is not None:
+            calls.carry(carrier, job)
+            self._give_rest_back(1)
+            return carrier, job
+        calls.idle.append(carrier)
+        if len(results) >= self._number:
+            calls.most_together = TOGETHER
+        self._give_rest_back(0)
+        return carrier, None
+
+    def _give_rest_back(self, running: int) -> None:
+        made = len(self._results) + running
+        if made < self._number:
+            self._number = made
+            self._give_back(made)
+
+    def _make(self, carrier: _Carrier) -> _Job | None:
+        """Make calls until one waits, or all have ended, or it takes long."""
+        results, number, copy = self._results, self._number, contextvars.copy_context().copy
+        library, _library.name = _library.name, None
+        _enter_task(carrier.loop, carrier.task)
+        now = trio.lowlevel.current_clock().current_time
+        end = now() + LONGEST
+        steps = _one_by_one(self._function, self._arguments, results)
+        try:
+            while len(results) < number and now() < end:
+                context = copy()  # its own, as a task would have one
+                try:
+                    waits_for = context.run(steps.send, None)
+                except asyncio.CancelledError as error:
+                    results.append(Failed(_cancelled(error)))
+                except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001
+                    results.append(Failed(error))  # told by who waits
+                else:
+                    if waits_for is _ENDED:
+                        continue
+                    return _Job(context, steps, waits_for)
+                steps = _one_by_one(self._function, self._arguments, results)
+        finally:
+            _leave_task(carrier.loop, carrier.task)
+            _library.name = library
+        return None
+
+    def abandon(self) -> None:
+        """Cancel one that is under way. None is when `wait` was left."""
+        carrier, job = self._carrier, self._job
+        if carrier is not None and job is not None and job.result is None and job.task is None:
+            job.raise_cancel = _abandoned
+            carrier.cancel()
+
+
 def _first_step(
     function: Callable[[Any], Awaitable[object]], argument: object
 ) -> tuple[Coroutine[Any, Any, object], object]:
@@ -213,6 +368,10 @@ def _first_step(
     awaitable = function(argument)
     coroutine = awaitable if inspect.iscoroutine(awaitable) else _itself(awaitable)
     return coroutine, coroutine.send(None)
+
+
+def _abandoned() -> None:
+    raise RocketMQError("nobody waits for it any more")
 
 
 def _cancelled(error: asyncio.CancelledError) -> RocketMQError:
@@ -230,6 +389,17 @@ class InLoop:
 
     async def __call__(self, argument: object) -> Any:
         return await self._calls.call(self._function, argument)
+
+    @property
+    def most_together(self) -> int:
+        """How many messages to hand over at once at present."""
+        return self._calls.most_together
+
+    def call_each(
+        self, messages: Sequence[object], results: Results, give_back: Callable[[int], None]
+    ) -> CallsInLoop:
+        """Begin to call it with one message after the other."""
+        return CallsInLoop(self._calls, self._function, messages, results, give_back)
 
     def __repr__(self) -> str:
         return repr(self._function)

@@ -7,16 +7,25 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-import outcome
+import attrs
 import trio
 
 from rocketmq_sdk.consumer.outcome import ConsumeOrderlyStatus
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.message import ReceivedMessage
 
-Ended = outcome.Value[object] | outcome.Error
-Results = dict[int, Ended]
-"""What calls have returned or raised, by the places of their messages."""
+
+@attrs.frozen(eq=False)
+class Failed:
+    """What a call has raised."""
+
+    error: BaseException
+
+
+Results = list[object]
+"""What calls have returned, in the order of their messages; of one that has raised, a
+`Failed`.
+"""
 AsyncListener = Callable[[Any], Awaitable[object]]
 Returned = ConsumeOrderlyStatus | None
 MessageListener = Callable[[ReceivedMessage], Awaitable[Returned] | Returned]
@@ -40,7 +49,7 @@ class Calls(Protocol):
     async def wait(self) -> None:
         """Wait until all have ended, or some of them will not be made; may be repeated.
 
-        Cancelling it ends the wait alone.
+        Cancelling it ends the wait, and a call that can be cancelled.
         """
         ...
 
@@ -53,7 +62,7 @@ class Calls(Protocol):
 class CallsEach(Protocol):
     """An async listener for one message that can be handed several at once.
 
-    For a listener in a thread, where each hand-over is dear.
+    For a listener in a thread or in another loop, where each hand-over is dear.
     """
 
     @property
@@ -65,14 +74,14 @@ class CallsEach(Protocol):
         self,
         messages: Sequence[ReceivedMessage],
         results: Results,
-        give_back: Callable[[Sequence[int]], None],
+        give_back: Callable[[int], None],
         /,
     ) -> Calls:
         """Begin to call the listener with one message after the other.
 
-        `results` gets the outcome of each call. `give_back` is told of places that will
-        not be called, because a call takes long and the others shall not wait for it,
-        or because all are abandoned.
+        `results` gets the outcome of each call. `give_back` is told the place from
+        which on no message will be called, because a call takes long and the others
+        shall not wait for it, or because all are abandoned.
         """
         ...
 

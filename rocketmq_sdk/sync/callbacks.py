@@ -2,8 +2,10 @@
 
 Calls stand in one line, and a thread that is done with some takes the next. So a
 function that is quick is called many times by one thread, without a change of threads
-for each call; their results go back together. As long as calls wait, another thread is
-woken every millisecond, so that a slow function soon has a thread for each call.
+for each call; their results go back together. Between calls such a thread gives trio
+its turns itself (`Driving.work`), so that what comes next needs no other thread. As
+long as calls wait, another thread is woken every millisecond, so that a slow function
+soon has a thread for each call.
 """
 
 from __future__ import annotations
@@ -14,13 +16,13 @@ import threading
 from collections import deque
 from contextlib import suppress
 from contextvars import copy_context
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
-import outcome
 import trio
 
 from rocketmq_sdk.clock import thread_seconds
-from rocketmq_sdk.consumer.listener import is_async
+from rocketmq_sdk.consumer.listener import Failed, is_async
 from rocketmq_sdk.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.consumer.listener import Results
     from rocketmq_sdk.consumer.lite_pull.member import AssignmentChange
+    from rocketmq_sdk.sync.driving import Driving
 
 HELP: Final = 0.001
 """Seconds after which calls that still wait get another thread, if threads could work
@@ -41,15 +44,12 @@ TOGETHER: Final = 64
 """Messages that a quick listener gets with one change of threads."""
 
 
-_NOTHING: Final = outcome.Value(None)
-"""What most listeners return; for chunks with several calls, which unwrap nothing."""
-
-
 class Chunk:
     """Calls of one function, and the trio task that waits for them."""
 
     __slots__ = (
         "_calls",
+        "arguments",
         "broken_up",
         "context",
         "ended",
@@ -57,7 +57,6 @@ class Chunk:
         "give_back",
         "number",
         "over",
-        "places",
         "results",
         "running",
         "task",
@@ -69,12 +68,12 @@ class Chunk:
         function: Callable[[Any], object],
         arguments: Sequence[object],
         results: Results,
-        give_back: Callable[[Sequence[int]], None] | None,
+        give_back: Callable[[int], None] | None,
     ) -> None:
         self._calls = calls
         self.function = function
-        self.places = deque(enumerate(arguments))
-        """The calls that nobody has begun to make, with their arguments."""
+        self.arguments = deque(arguments)
+        """Those of the calls that nobody has begun to make."""
         self.number = len(arguments)
         """How many calls are to be made."""
         self.results = results
@@ -108,22 +107,22 @@ class Chunk:
 
     def make_calls(self) -> None:
         """Make those that nobody has begun to make. For a thread."""
-        function, places, results = self.function, self.places, self.results
-        take, context = places.popleft, self.context
-        alone = self.give_back is None
-        while places:
+        function, take, ended = self.function, self.arguments.popleft, self.results.append
+        copy = self.context.copy
+        while True:
             try:
-                place, argument = take()
+                argument = take()
             except IndexError:
-                return  # the rest has just been given back
+                return  # all are made, or the rest was given back
             try:
                 # Each call has a context of its own, as a task would.
-                returned = context.copy().run(function, argument)
+                returned = copy().run(function, argument)
+                if returned is not None:
+                    returned = _checked(returned)
             except BaseException as error:  # noqa: BLE001 - told by who waits
-                results[place] = outcome.Error(error)
+                ended(Failed(error))
             else:
-                quick = returned is None and not alone
-                results[place] = _NOTHING if quick else outcome.Value(returned)
+                ended(returned)
 
     def abandon(self) -> None:
         """Make no further one, and ignore what becomes of those that run."""
@@ -138,14 +137,18 @@ class _Worker:
         owner.workers += 1
         self.wake = threading.Lock()
         self.wake.acquire()
+        self.ident: int | None = None
         threading.Thread(target=self._work, name="a call of rocketmq_sdk.sync", daemon=True).start()
 
     def _work(self) -> None:
         owner, line = self._owner, self._owner.line
+        self.ident = get_ident()
         while True:
             try:
                 chunk = line.popleft()
             except IndexError:
+                if owner.give_turns():
+                    continue
                 owner.tell()
                 owner.idle.append(self)
                 if owner.closed:
@@ -166,6 +169,8 @@ class ThreadCalls:
     """Makes the calls of one object in threads."""
 
     def __init__(self) -> None:
+        self.driving: Driving | None = None
+        """Who gives trio its turns; None before what it belongs to is open."""
         self.line: deque[Chunk] = deque()
         """Chunks that no thread has begun with."""
         self.done: deque[Chunk] = deque()
@@ -187,12 +192,15 @@ class ThreadCalls:
         When cancelled, a call that has begun is abandoned: it runs on, its result is
         ignored.
         """
-        chunk = self.begin(function, (argument,), {})
+        chunk = self.begin(function, (argument,), [])
         try:
             await chunk.wait()
         finally:
             chunk.abandon()
-        return chunk.results[0].unwrap()
+        result = chunk.results[0]
+        if isinstance(result, Failed):
+            raise result.error
+        return result
 
     @property
     def most_together(self) -> int:
@@ -204,13 +212,14 @@ class ThreadCalls:
         function: Callable[[Any], object],
         arguments: Sequence[object],
         results: Results,
-        give_back: Callable[[Sequence[int]], None] | None = None,
+        give_back: Callable[[int], None] | None = None,
     ) -> Chunk:
         """Call a function with one argument after the other, in few changes of threads.
 
-        `results` gets what was returned or raised, by the places of the arguments.
-        `give_back` is told of places that will not be called: a call takes long, and
-        the others shall not wait for it, or the chunk is abandoned, which must follow.
+        `results` gets what was returned or raised, in the order of the arguments.
+        `give_back` is told from which place on they will not be used: a call takes
+        long, and the others shall not wait for it, or the chunk is abandoned, which
+        must follow.
         """
         if self._token is None:
             self._token = trio.lowlevel.current_trio_token()
@@ -219,8 +228,10 @@ class ThreadCalls:
         self._chunks += 1
         if give_back is not None:
             self._together[chunk] = None
-        if self.workers == len(self.idle) or trio.current_time() < self._slow_until:
+        if trio.current_time() < self._slow_until:
             self.wake_one()
+        elif self.workers == len(self.idle):
+            self._wake_with_turns()
         elif not self._helping:
             self._helping = True
             trio.lowlevel.spawn_system_task(self._help, name="helps calls of rocketmq_sdk.sync")
@@ -239,13 +250,14 @@ class ThreadCalls:
         """Make no further call of a chunk."""
         with suppress(ValueError):  # a thread has it
             self.line.remove(chunk)
-        places: list[int] = []
+        back = 0
         with suppress(IndexError):
             while True:
-                places.append(chunk.places.popleft()[0])
-        chunk.number -= len(places)
-        if places and chunk.give_back is not None:
-            chunk.give_back(places)
+                chunk.arguments.pop()  # from behind: a thread takes the first ones
+                back += 1
+        chunk.number -= back
+        if back and chunk.give_back is not None:
+            chunk.give_back(chunk.number)
 
     def wake_one(self) -> None:
         """Have another thread look at the line, if there may be one more."""
@@ -256,6 +268,21 @@ class ThreadCalls:
                 _Worker(self)
             return
         worker.wake.release()
+
+    def _wake_with_turns(self) -> None:
+        """Have a thread make the calls, and give trio its turns after them."""
+        if self.idle and self.driving is not None:
+            self.driving.offer(self.idle.pop())
+        else:
+            self.wake_one()
+
+    def give_turns(self) -> bool:
+        """Give trio its turns until there are calls to make, if they were lent.
+
+        For a thread that has none to make. False when it has nothing to do now.
+        """
+        driving = self.driving
+        return driving is not None and driving.work(self)
 
     async def _help(self) -> None:
         """Wake one more thread, then two, four ... as long as calls wait."""
@@ -284,12 +311,16 @@ class ThreadCalls:
 
         While this thread is busy they do not: it keeps the interpreter lock.
         """
-        began, busy = trio.current_time(), thread_seconds()
+        began, busy, thread = trio.current_time(), thread_seconds(), get_ident()
         while True:
             await trio.sleep(HELP)
-            self._collect()
+            self.collect()
             passed = trio.current_time() - began
-            if passed >= LONGEST or passed - (thread_seconds() - busy) >= HELP / 2:
+            if get_ident() != thread:  # another one gives the turns now
+                busy, thread = thread_seconds(), get_ident()
+            elif passed - (thread_seconds() - busy) >= HELP / 2:
+                return
+            if passed >= LONGEST:
                 return
 
     def _break_up(self, *, all_of_them: bool) -> None:
@@ -311,12 +342,15 @@ class ThreadCalls:
         if self.done and not self._told:
             self._told = True
             assert self._token is not None
+            if self.driving is not None and self.driving.serves_after_calls(self.collect):
+                return
             try:
-                self._token.run_sync_soon(self._collect)
+                self._token.run_sync_soon(self.collect)
             except trio.RunFinishedError:
                 self.done.clear()
 
-    def _collect(self) -> None:
+    def collect(self) -> None:
+        """Take in the results. Call it in trio."""
         self._told = False
         done = self.done
         while done:
@@ -363,7 +397,7 @@ def function_in_thread(calls: ThreadCalls, function: Callable[[Any], object], wh
     _refuse_async(function, what)
 
     async def call(argument: object) -> object:
-        return _checked(await calls.call(function, argument))
+        return await calls.call(function, argument)
 
     return call
 
@@ -377,7 +411,7 @@ class ListenerInThread:
 
     async def __call__(self, argument: object) -> object:
         """Call it, as `function_in_thread` does."""
-        return _checked(await self._calls.call(self._listener, argument))
+        return await self._calls.call(self._listener, argument)
 
     @property
     def most_together(self) -> int:
@@ -388,13 +422,10 @@ class ListenerInThread:
         self,
         messages: Sequence[object],
         results: Results,
-        give_back: Callable[[Sequence[int]], None],
+        give_back: Callable[[int], None],
     ) -> Chunk:
         """Begin to call it with one message after the other (`ThreadCalls.begin`)."""
-        return self._calls.begin(self._called, messages, results, give_back)
-
-    def _called(self, argument: object) -> object:
-        return _checked(self._listener(argument))
+        return self._calls.begin(self._listener, messages, results, give_back)
 
 
 def listener_in_thread(calls: ThreadCalls, listener: Any) -> Any:

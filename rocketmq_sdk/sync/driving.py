@@ -1,4 +1,5 @@
-"""Who gives trio its turns: a thread of its own, or the main thread while it waits.
+"""Who gives trio its turns: a thread of its own, or another one that saves changes of
+threads by it.
 
 The run has one thread, the *keeper*, which waits for sockets and timers, as `trio.run`
 would. A call of another thread costs two changes of threads. The main thread saves
@@ -7,9 +8,15 @@ main thread calls again by then, it gives them itself until its call is done. So
 program that sends message after message runs trio where it stands. When it stays away,
 or something else happens, the keeper takes the turns back.
 
-Only the main thread does so, because Python can only be kept from raising exceptions
-in the middle of trio there (`signals.py`): in other threads some libraries raise them
-with `PyThreadState_SetAsyncExc`, at any instruction (the time limits of dramatiq).
+Of the user's threads only the main thread does so, because Python can only be kept from
+raising exceptions in the middle of trio there (`signals.py`): in other threads some
+libraries raise them with `PyThreadState_SetAsyncExc`, at any instruction (the time
+limits of dramatiq).
+
+A *caller*, a thread of ours that makes the calls of listeners, does so too. The keeper
+lends it the turns with the first calls. When they are made, it gives turns until there
+are more calls, and so on. While it is away, inside the user's functions, the keeper
+looks each millisecond whether it has come back, and takes the turns if it has not.
 """
 
 from __future__ import annotations
@@ -27,7 +34,8 @@ from rocketmq_sdk.errors import WrongRunError
 from rocketmq_sdk.sync.signals import PostponedSignals
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections import deque
+    from collections.abc import Awaitable, Callable
 
 LENT: Final = 0.001
 """Seconds for which nobody may give turns before the keeper looks."""
@@ -54,6 +62,27 @@ class Job(Protocol):
         ...
 
 
+class Caller(Protocol):
+    """A thread of ours that makes calls."""
+
+    ident: int | None
+    wake: threading.Lock
+    """Released to wake it."""
+
+
+class Calls(Protocol):
+    """Calls that callers make."""
+
+    line: deque[Any]
+    """Those to make next."""
+    closed: bool
+    """Whether none is to be made any more."""
+
+    def collect(self) -> None:
+        """Take in what has become of those that were made. Call it in trio."""
+        ...
+
+
 class _Done:
     """A job that nobody waits for."""
 
@@ -62,7 +91,14 @@ class _Done:
     def wait(self) -> None: ...
 
 
+class _NoSignals:
+    """Those of a thread that is not the main thread."""
+
+    came: Final = ()
+
+
 _DONE: Final = _Done()
+_NO_SIGNALS: Final = _NoSignals()
 
 
 def nothing() -> None:
@@ -72,7 +108,7 @@ def nothing() -> None:
 class Driving:
     """Gives a trio run its turns, in the keeper's thread and in the main thread."""
 
-    def __init__(self, line: Sequence[object], serve: Callable[[], None]) -> None:
+    def __init__(self, line: deque[Any], serve: Callable[[], None]) -> None:
         self._line = line
         self._serve = serve
         self._turns: Turns
@@ -93,7 +129,13 @@ class Driving:
         self._due = False
         """Whether there was no turn for a while."""
         self.driver: int | None = None
-        """The main thread, while it gives turns."""
+        """The thread that gives turns in place of the keeper, while it does."""
+        self._away: int | None = None
+        """The caller that was lent the turns and makes calls before it goes on."""
+        self._offered: list[Caller] = []
+        """Callers that wait, and have calls to make now."""
+        self._returned = 0
+        """How often a caller was back."""
         self.lost = False
         """Whether the keeper stayed in the process that this one was forked from."""
 
@@ -112,7 +154,7 @@ class Driving:
 
         def entered() -> None:
             wake()
-            if self._lent and self.driver is None:
+            if self._lent and self.driver is None and self._away is None:
                 self._ring()
 
         wakeup.wakeup_thread_and_signal_safe = entered
@@ -124,11 +166,11 @@ class Driving:
         events = turns.first
         self._baton.acquire()
         while (timeout := turns.turn(events)) is not None:
-            if timeout <= 0:
+            if self._offered:
+                events = self._lend()
+            elif timeout <= 0:
                 events = turns.events(0)
-                continue
-            asked = self._asked
-            if asked is not None and asked.done and not self._others:
+            elif self._asked is not None and self._asked.done and not self._others:
                 self._asked = None
                 events = self._lend()
             else:
@@ -138,19 +180,23 @@ class Driving:
         turns.ended.unwrap()
 
     def _lend(self) -> Any:
-        """Let the main thread give turns, until it stays away; the events meanwhile."""
+        """Let others give turns, until they stay away; the events meanwhile."""
         turns = self._turns
         self._bell.acquire(blocking=False)
         self._lent = True
-        events = turns.events(0)  # what came before is not announced by the bell
+        # What came before is not announced by the bell. Callers look for themselves.
+        events = () if self._offered else turns.events(0)
         while not events and turns.ended is None:
-            driven = self._driven
-            self._baton.release()
-            rung = self._bell.acquire(timeout=LENT)
-            while not rung and not self._baton.acquire(blocking=False):
-                rung = self._bell.acquire(timeout=LENT)
+            driven, returned = self._driven, self._returned
+            self._lend_to_callers()
+            while not (rung := self._bell.acquire(timeout=LENT)):
+                if self._away is not None and returned != self._returned:
+                    returned = self._returned  # it makes quick calls, or gives turns
+                elif self._baton.acquire(blocking=False):
+                    break
             if rung:
                 self._baton.acquire()
+            self._away = None
             if turns.ended is None:
                 self._serve()
                 events = turns.events(0)
@@ -166,6 +212,98 @@ class Driving:
         with suppress(RuntimeError):  # it was rung already
             self._bell.release()
 
+    # --- callers
+
+    def offer(self, caller: Caller) -> None:
+        """Wake a caller that has calls to make now, and lend it the turns.
+
+        Call it in trio. It is woken at the end of the turn.
+        """
+        if self._hooks is None:  # nobody can lend turns
+            caller.wake.release()
+        else:
+            self._offered.append(caller)
+
+    def _lend_to_callers(self) -> None:
+        """Pass the baton, to the last one of those that were offered the turns."""
+        offered, self._offered = self._offered, []
+        if offered:
+            self._away = offered[-1].ident
+        self._baton.release()
+        for caller in offered:
+            caller.wake.release()
+
+    def _wake_callers(self) -> None:
+        """Wake those that were offered the turns, which somebody else gives now."""
+        while self._offered:
+            self._offered.pop().wake.release()
+
+    def work(self, calls: Calls) -> bool:
+        """Give turns in the caller that was lent them, until there are calls to make.
+
+        Whether there are; otherwise it was not lent them, or nothing came for a while.
+        """
+        turns, thread = self._turns, get_ident()
+        if self._away != thread or self.lost:
+            return False
+        if not self._baton.acquire(blocking=False):
+            self._away = None
+            return False
+        try:
+            if self._away != thread or turns.ended is not None:
+                return False
+            hooks = sys.get_asyncgen_hooks()
+            sys.set_asyncgen_hooks(*self._hooks)
+            turns.context.runner = turns.runner
+            self.driver = thread
+            try:
+                self._serve()
+                calls.collect()
+                goes_on = self._work(calls)
+            finally:
+                self.driver = None
+                turns.context.__dict__.clear()
+                sys.set_asyncgen_hooks(*hooks)
+                self._wake_callers()
+            if not goes_on:
+                self._away = None
+                self._ring()
+            return goes_on
+        finally:
+            self._baton.release()
+
+    def _work(self, calls: Calls) -> bool:
+        """Give turns; whether there are calls to make, not something for the keeper."""
+        turns = self._turns
+        events = turns.events(0)
+        while True:
+            timeout = turns.turn(events)
+            self._driven += 1
+            self._returned += 1
+            if timeout is None or self.lost or calls.closed:
+                return False
+            if calls.line:
+                return True
+            self._wake_callers()
+            if timeout <= 0:
+                events = turns.events(0)
+                continue
+            if self._asked is not None and self._asked.done:
+                return False  # the main thread may want the turns next
+            events = turns.events(min(timeout, PATIENCE))
+            if not events and timeout > PATIENCE:
+                return False
+
+    def serves_after_calls(self, function: Callable[[], None]) -> bool:
+        """Have a function called in trio when a caller is back from its calls.
+
+        False when there is none: whoever asks has to wake the keeper.
+        """
+        if self._away is None:
+            return False
+        self._line.append((function, ()))
+        return self._away is not None  # else the keeper may not have seen it
+
     # --- the main thread
 
     def serves_soon(self) -> bool:
@@ -174,17 +312,23 @@ class Driving:
         It is by its own next call, or when the keeper looks, or here if it is much. So
         a thread that submits message after message does not wake the keeper for each.
         """
-        if not self._lent or get_ident() != self._main or self.lost:
+        thread = get_ident()
+        if not self._lent or self.lost or (thread != self._main and thread != self._away):
             return False
         return len(self._line) < MANY or self.drive(nothing, _DONE)
 
     def drive(self, begin: Callable[[], object], job: Job) -> bool:
-        """Begin a call here and help it along, if this is the main thread's turn.
+        """Begin a call here and help it along, if this is the turn of this thread.
 
         Whether it was begun; it need not be done when this returns. Raises what
         handlers of signals raise.
         """
-        if get_ident() != self._main or self.lost:
+        thread = get_ident()
+        if self.lost:
+            return False
+        if thread == self._away:
+            return self._drive_away(begin, job)
+        if thread != self._main:
             return False
         if not self._lent:
             self._asked = job
@@ -211,12 +355,28 @@ class Driving:
             signals.resume()
         return True
 
-    def _drive(self, begin: Callable[[], object], job: Job, signals: PostponedSignals) -> None:
+    def _drive_away(self, begin: Callable[[], object], job: Job) -> bool:
+        """Begin a call of a listener in the caller that has the turns."""
+        if not self._baton.acquire(blocking=False):
+            self._away = None
+            return False
+        try:
+            if self._away != get_ident() or self._turns.ended is not None:
+                return False
+            self._returned += 1
+            self._drive(begin, job, _NO_SIGNALS)
+        finally:
+            self._baton.release()
+        return True
+
+    def _drive(
+        self, begin: Callable[[], object], job: Job, signals: PostponedSignals | _NoSignals
+    ) -> None:
         turns = self._turns
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(*self._hooks)
         turns.context.runner = turns.runner
-        self.driver = self._main
+        self.driver = get_ident()
         self._driven += 1
         try:
             self._serve()
@@ -227,10 +387,11 @@ class Driving:
             self.driver = None
             turns.context.__dict__.clear()
             sys.set_asyncgen_hooks(*hooks)
-        if rest or turns.entries.queue:
+            self._wake_callers()
+        if (rest or turns.entries.queue) and not (self._away == get_ident() and job.done):
             self._ring()
 
-    def _help(self, job: Job, signals: PostponedSignals) -> bool:
+    def _help(self, job: Job, signals: PostponedSignals | _NoSignals) -> bool:
         """Give turns until the call is done; whether the keeper has to go on."""
         turns, more, waits = self._turns, MORE, WAITS
         events: Any = ()

@@ -186,6 +186,8 @@ class Entered(Face):
             raise ClosedError(self._inner._second_time)
         run = join_run()
         try:
+            if self._calls is not None:
+                self._calls.driving = run.driving
             self._kept = KeptBlock(run, lambda: self._inner, own_errors=False)
             self._set_run(run)
             self._kept.enter()

@@ -147,7 +147,8 @@ class ThreadRun:
         self._woken = False
         self._token: trio.lowlevel.TrioToken
         self._last: trio.Event
-        self._driving = Driving(self._line, self._serve)
+        self.driving = Driving(self._line, self._serve)
+        """Who gives trio its turns."""
         self._began = threading.Event()
         self._thread = threading.Thread(target=self._work, name="rocketmq_sdk.sync", daemon=True)
 
@@ -162,8 +163,8 @@ class ThreadRun:
 
     def _work(self) -> None:
         try:
-            if self._driving.begin(self._main):
-                self._driving.keep()
+            if self.driving.begin(self._main):
+                self.driving.keep()
             else:
                 trio.run(self._main)
         except BaseException as error:
@@ -200,17 +201,17 @@ class ThreadRun:
     @property
     def lost(self) -> bool:
         """Whether it stayed in the process that this one was forked from."""
-        return self._driving.lost
+        return self.driving.lost
 
     def lose(self) -> None:
         """It stayed in the process that this one was forked from."""
-        self._driving.lost = True
+        self.driving.lost = True
 
     def check(self) -> None:
         """Raise `WrongRunError` in a forked process, and where trio's tasks run."""
-        if self._driving.lost:
+        if self.driving.lost:
             raise WrongRunError(_FORKED)
-        if threading.get_ident() in (self._thread.ident, self._driving.driver):
+        if threading.get_ident() in (self._thread.ident, self.driving.driver):
             raise WrongRunError(
                 "this was called inside rocketmq_sdk.sync, which would wait for itself for ever: "
                 "queue selectors, hooks and interceptors run there, and cannot send or receive"
@@ -226,7 +227,7 @@ class ThreadRun:
         self._line.append((function, arguments))
         if self._over:
             self._give_up()
-        elif not (self._woken or self._driving.serves_soon()):
+        elif not (self._woken or self.driving.serves_soon()):
             try:
                 self._woken = True
                 self._token.run_sync_soon(self._serve)
@@ -251,7 +252,7 @@ class ThreadRun:
 
     def make(self, begin: Callable[[], object], job: Job) -> None:
         """Begin a call in trio, and wait until it is done."""
-        driving = self._driving
+        driving = self.driving
         if not driving.drive(begin, job):
             self.post(begin)
         if not job.done:
@@ -259,7 +260,7 @@ class ThreadRun:
 
     def help(self, job: Job) -> None:
         """Help what was posted along, if this thread may, until a job is done."""
-        self._driving.drive(nothing, job)
+        self.driving.drive(nothing, job)
 
     def call(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run an async function in trio and wait for it.

@@ -125,6 +125,50 @@ def test_a_failed_message_comes_again() -> None:
     run(main)
 
 
+def test_messages_that_are_handed_over_together_end_each_by_itself() -> None:
+    """A listener that does not wait gets several messages as one change to the loop."""
+    variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=-1)
+
+    async def main() -> None:
+        go_on, seen = asyncio.Event(), list[int]()
+
+        async def listener(message: ReceivedMessage) -> None:
+            number = int(message.body)
+            assert variable.get() == -1
+            variable.set(number)
+            if number == 177:
+                async with asyncio.timeout(60):
+                    await go_on.wait()
+            if message.reconsume_times == 0 and number == 201:
+                raise ConsumeLater(delay_level=1)
+            if message.reconsume_times == 0 and number == 202:
+                raise asyncio.CancelledError
+            assert variable.get() == number
+            seen.append(number)
+
+        async with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
+            for number in range(400):
+                producer.submit(Message("orders", b"%d" % number))
+            await producer.flush()
+            async with PushConsumer(
+                "g",
+                namesrv=broker,
+                subscriptions=TOPICS,
+                listener=listener,
+                consume_from=FIRST,
+                concurrency=3,
+            ) as consumer:
+                await until(lambda: consumer.statistics().consumed >= 397)
+                assert consumer.statistics().failed == 2
+                assert 177 not in seen
+                go_on.set()
+                await until(lambda: {177, 201} <= set(seen))
+        assert sorted([*{*seen, 202}]) == list(range(400))
+        assert len(seen) == len(set(seen))
+
+    run(main)
+
+
 def test_a_listener_that_takes_too_long_is_cancelled_and_another_call_goes_on() -> None:
     async def main() -> None:
         ended: list[str] = []

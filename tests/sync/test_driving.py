@@ -13,6 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import sniffio
 import trio
 
 from rocketmq_sdk import (
@@ -26,6 +27,7 @@ from rocketmq_sdk.doors import turns
 from rocketmq_sdk.sync import Admin, EmbeddedBroker, Producer, PushConsumer, SimpleConsumer
 from rocketmq_sdk.sync.run import Call
 from rocketmq_sdk.sync.signals import PostponedSignals
+from support.waiting import plain_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,7 +53,7 @@ def _no_thread_is_left() -> Iterator[None]:
 def turns_given(producer: Producer) -> int:
     """How often the main thread has given turns."""
     assert producer._run is not None
-    return producer._run._driving._driven
+    return producer._run.driving._driven
 
 
 def send_until_driven(producer: Producer) -> None:
@@ -378,3 +380,63 @@ def test_other_threads_cannot_postpone_and_do_without() -> None:
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         assert pool.submit(opened).result(60) == 0
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@HAS_EPOLL
+def test_threads_of_listeners_give_turns_themselves_and_may_send() -> None:
+    go_on, seen, failures = threading.Event(), Counter[str](), list[BaseException]()
+
+    with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
+
+        def listener(message: ReceivedMessage) -> None:
+            seen[message.topic] += 1
+            number = int(message.body)
+            try:
+                assert not trio.lowlevel.in_trio_run()
+                assert sniffio.thread_local.name is None
+                if message.topic == "orders" and number % 10 == 0:
+                    producer.send(Message("copies", message.body))
+                elif message.topic == "orders" and number % 10 == 1:
+                    producer.submit(Message("copies", message.body))
+                if number == 177:
+                    assert go_on.wait(60)
+            except BaseException as error:
+                failures.append(error)
+                raise
+
+        def consumed(number: int) -> bool:
+            assert not failures
+            return consumer.statistics().consumed == number
+
+        for number in range(300):
+            producer.submit(Message("orders", b"%d" % number))
+        producer.flush()
+        with PushConsumer(
+            "g",
+            namesrv=broker,
+            subscriptions={"orders": "*", "copies": "*"},
+            listener=listener,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+            concurrency=3,
+        ) as consumer:
+            plain_until(lambda: consumed(359))  # all but the one that hangs
+            # The thread that hangs may have been lent the turns.
+            assert producer.send(Message("orders", b"2")).message_id
+            plain_until(lambda: consumed(360))
+            go_on.set()
+            plain_until(lambda: consumed(361))
+            assert producer._run is not None
+            driving = producer._run.driving
+
+            def send_until_lent() -> int:
+                """Send where only the keeper gives turns, or who has got messages."""
+                sent = 0
+                while driving._returned == 0:
+                    producer.send(Message("orders", b"3"))
+                    sent += 1
+                return sent
+
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                sent = pool.submit(send_until_lent).result(60)
+            plain_until(lambda: consumed(361 + sent))
+    assert seen == {"orders": 301 + sent, "copies": 60}

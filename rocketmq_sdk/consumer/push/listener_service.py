@@ -19,7 +19,6 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
-import outcome
 import trio
 
 from rocketmq_sdk.client.troubles import one_line
@@ -27,7 +26,7 @@ from rocketmq_sdk.clock import elapsed
 from rocketmq_sdk.consumer.listener import (
     AsyncListener,
     CallsEach,
-    Ended,
+    Failed,
     Listener,
     Results,
     check_clock_for_threads,
@@ -361,51 +360,57 @@ class ListenerService:
         process_queue, started, results = worker.process_queue, worker.started, Results()
         assert process_queue is not None
         assert self._each is not None
-        left = dict(enumerate(worker.messages))
+        messages, looked = list(worker.messages), 0
 
-        def give_back(places: Sequence[int]) -> None:
-            process_queue.hand_back([left.pop(place) for place in places])
-            worker.messages = list(left.values())
+        def give_back(place: int) -> None:
+            process_queue.hand_back(messages[place:])
+            del messages[place:]
+            worker.messages = messages[looked:]
             self.add(process_queue)
 
         calls = self._each.call_each(worker.messages, results, give_back)
+        failed: list[tuple[ReceivedMessage, object]] = []
         try:
-            while left:
+            while looked < len(messages):
                 await calls.wait()
                 if worker.abandoned:
                     await trio.lowlevel.checkpoint()
-                for message, result in self._ended(process_queue, left, results):
+                before, looked = looked, len(results)
+                failed = self._finish_each(process_queue, messages[before:looked], results[before:])
+                for message, result in failed:
                     worker.process_queue, worker.messages = process_queue, (message,)
-                    if isinstance(result, outcome.Value):
-                        self._check_answer(result.value)
+                    if not isinstance(result, Failed):
+                        self._check_answer(result)
                     elif isinstance(result.error, Exception | BaseExceptionGroup):
                         await self._after_any_failure(worker, result.error)
                     else:
                         raise result.error
                 worker.process_queue, worker.started = process_queue, started
-                worker.messages = list(left.values())
+                worker.messages = messages[looked:]
         finally:  # also when cancelled: what is done is done
             calls.abandon()
-            failed = self._ended(process_queue, left, results)
-            worker.messages = [*left.values(), *[message for message, _result in failed]]
+            if looked < len(messages):
+                before, looked = looked, len(results)
+                failed = self._finish_each(process_queue, messages[before:looked], results[before:])
+                worker.messages = [*messages[looked:], *[message for message, _result in failed]]
             counters = self.counters_of(process_queue.queue.topic)
             counters.consume_seconds += trio.current_time() - started
         self._leave(worker)
 
-    def _ended(
-        self, process_queue: ProcessQueue, left: dict[int, ReceivedMessage], results: Results
-    ) -> list[tuple[ReceivedMessage, Ended]]:
-        """Finish the messages of `left` that are done; gives those that are not."""
-        done: list[ReceivedMessage] = []
-        failed: list[tuple[ReceivedMessage, Ended]] = []
-        for place in [place for place in left if place in results]:
-            message, result = left.pop(place), results[place]
-            if isinstance(result, outcome.Value) and result.value is None:
-                done.append(message)
-            else:
-                failed.append((message, result))
-        process_queue.finish_batch(done)
-        self.counters_of(process_queue.queue.topic).consumed += len(done)
+    def _finish_each(
+        self, process_queue: ProcessQueue, ended: list[ReceivedMessage], results: Results
+    ) -> list[tuple[ReceivedMessage, object]]:
+        """Finish messages whose calls are done; gives the others, with what came."""
+        failed = [
+            (message, result)
+            for message, result in zip(ended, results, strict=False)
+            if result is not None
+        ]
+        if failed:
+            kept = {id(message) for message, _result in failed}
+            ended = [message for message in ended if id(message) not in kept]
+        process_queue.finish_batch(ended)
+        self.counters_of(process_queue.queue.topic).consumed += len(ended)
         return failed
 
     def _check_answer(self, answer: object) -> None:

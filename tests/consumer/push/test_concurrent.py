@@ -8,11 +8,11 @@ import random
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import outcome
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from rocketmq_sdk.consumer.listener import Failed
 from rocketmq_sdk.consumer.pop.popped_queue import PoppedQueue
 from rocketmq_sdk.consumer.pop.receipt import PoppedMessage, Receipt
 from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
@@ -339,7 +339,7 @@ class Handed:
         self,
         messages: Sequence[ReceivedMessage],
         results: Results,
-        give_back: Callable[[Sequence[int]], None],
+        give_back: Callable[[int], None],
     ) -> HandedCalls:
         self.together.append(len(messages))
         return HandedCalls(self, messages, results, give_back)
@@ -356,7 +356,7 @@ class HandedCalls:
         listener: Handed,
         messages: Sequence[ReceivedMessage],
         results: Results,
-        give_back: Callable[[Sequence[int]], None],
+        give_back: Callable[[int], None],
     ) -> None:
         self.listener, self.results, self.give_back = listener, results, give_back
         self.left = [message.offset for message in messages]
@@ -370,12 +370,17 @@ class HandedCalls:
                 self.told = True
                 if rest:
                     self.left = [offset]
-                    self.give_back([number - self.first for number in rest])
+                    self.give_back(rest[0] - self.first)
                     await trio.lowlevel.checkpoint()
                     return
             if offset == self.listener.slow:
                 await trio.sleep(10)
-            self.results[offset - self.first] = await outcome.acapture(self.listener.call, offset)
+            try:
+                await self.listener.call(offset)
+            except ValueError as error:
+                self.results.append(Failed(error))
+            else:
+                self.results.append(None)
             self.left = rest
         await trio.lowlevel.checkpoint()
 
