@@ -70,7 +70,8 @@ def _use_this_python(context: Any) -> None:
     """Spark would take the `python3` of the path, which may lack what is needed."""
     import shutil
 
-    if "PYSPARK_PYTHON" in os.environ or not context.master.startswith("local["):
+    master = context.master
+    if "PYSPARK_PYTHON" in os.environ or not (master == "local" or master.startswith("local[")):
         return
     found = shutil.which(context.pythonExec)
     if found is None or Path(found).parent != Path(sys.executable).parent:

@@ -163,7 +163,7 @@ def session(events: Path, warehouse: Path) -> SparkSession:
         "spark.eventLog.dir": events.as_uri(),
         "spark.eventLog.compress": "false",
     }
-    builder: Any = SparkSession.builder.master("local[2]")
+    builder: Any = SparkSession.builder.master("local")
     for name, value in settings.items():
         builder = builder.config(name, value)
     made: SparkSession = builder.getOrCreate()

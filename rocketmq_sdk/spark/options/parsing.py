@@ -134,6 +134,9 @@ def _check(given: Mapping[str, Any], use: Use) -> None:
                 "earliest"
             )
         _check_assigned(given)
+        begin, end = given.get("startingTimestamp", 0), given.get("endingTimestamp")
+        if end is not None and end < begin:
+            raise OptionError(f"endingTimestamp {end} is before startingTimestamp {begin}")
     if given.get("commitOffsetsToBroker") and "consumerGroup" not in given:
         raise OptionError(
             "commitOffsetsToBroker needs consumerGroup: a group of its own that nobody consumes "

@@ -266,7 +266,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         Use.SOURCE,
         values.group,
     ),
-    Option("consumerGroup", "group for `commitOffsetsToBroker`", None, Use.STREAM, values.text),
+    Option("consumerGroup", "group for `commitOffsetsToBroker`", None, Use.STREAM, values.group),
     Option(
         "commitOffsetsToBroker",
         (
@@ -285,7 +285,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
         values.topic_to_send_to,
     ),
     Option(
-        "producerGroup", "group under which messages are sent", "SPARK_SINK", Use.SINK, values.text
+        "producerGroup", "group under which messages are sent", "SPARK_SINK", Use.SINK, values.group
     ),
     Option(
         "batchSize",

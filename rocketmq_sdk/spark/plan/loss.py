@@ -50,6 +50,18 @@ class GoneError(RocketMQError):
         self.queue, self.expected, self.found = queue, expected, found
 
 
+class DamagedBodyError(RocketMQError):
+    """A body that cannot be read: it does not inflate as its message says."""
+
+    def __init__(self, queue: QueueKey, offset: int, reason: object) -> None:
+        super().__init__(
+            f"the body of the message at offset {offset} of the queue {queue} cannot be read: "
+            f"{reason}. With failOnDataLoss=false its row has no body; to read without it, name "
+            "the other columns in a schema"
+        )
+        self.queue, self.offset = queue, offset
+
+
 class NotThereYetError(RocketMQError):
     """A broker does not give a message that was planned: a slave that lags, mostly."""
 

@@ -27,7 +27,7 @@ MOST_OFFSET: Final = (1 << 63) - 1
 MOST_QUEUE_ID: Final = (1 << 31) - 1
 
 
-MEMBERS: Final = frozenset({"t", "v", "e", "n", "m"})
+MEMBERS: Final = frozenset({"t", "v", "b", "e", "n", "m"})
 """The members of offsets: queues, version, the marks of a batch's end, and metrics."""
 
 
@@ -56,16 +56,22 @@ class BatchEnd:
 
     `tasks` is the number of tasks that it was cut into, None in checkpoints of releases
     before 0.2. `enters`: queues that its start does not name enter where it ends; else,
-    in a first batch, they are read from their first offset.
+    in a first batch, they are read from their first offset. `begins`: where the batch
+    begins, where that is not what its start says.
     """
 
     offsets: Offsets
     tasks: int | None = None
     enters: bool = False
+    begins: Offsets | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The dictionary that is handed to Spark."""
-        marks: dict[str, Any] = {"e": True} if self.enters else {}
+        marks: dict[str, Any] = {}
+        if self.begins is not None:
+            marks["b"] = to_json(self.begins)["t"]
+        if self.enters:
+            marks["e"] = True
         if self.tasks is not None:
             marks["n"] = self.tasks
         return {**marks, **to_json(self.offsets)}
@@ -82,7 +88,10 @@ class BatchEnd:
             raise OffsetFormatError(f"{source} have {_short(tasks)} tasks; it must be 1 or more")
         if not isinstance(enters, bool):
             raise OffsetFormatError(f'{source} have {_short(enters)} for "e"; it must be a boolean')
-        return cls(offsets, tasks, enters)
+        begins = value.get("b")
+        if begins is not None:
+            begins = _queues(begins, f'{source}, at "b",', least=0)
+        return cls(offsets, tasks, enters, begins)
 
 
 def to_json(offsets: Offsets) -> dict[str, Any]:

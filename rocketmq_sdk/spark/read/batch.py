@@ -68,7 +68,11 @@ class TaskReader:
     def decoder(self) -> RowDecoder:
         """What makes rows of pieces."""
         return RowDecoder(
-            self._columns, exact_tags(self.plan), times=self._times, namespace=self._namespace
+            self._columns,
+            exact_tags(self.plan),
+            times=self._times,
+            namespace=self._namespace,
+            bears_damage=not self.plan.fail_on_data_loss,
         )
 
     def read(self, ranges: Sequence[Range]) -> Iterator[pa.RecordBatch]:

@@ -27,7 +27,7 @@ from rocketmq_sdk.spark.read.availability import Availability
 from rocketmq_sdk.spark.read.edges import starts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from rocketmq_sdk.spark.options.settings import SparkOptions
     from rocketmq_sdk.spark.plan.offsets import QueueKey
@@ -110,20 +110,20 @@ class StreamPlanner:
     ) -> BatchEnd | None:
         """Where the batch that begins at `start` ends; None with nothing to do.
 
-        `everything`: limits do not count, as with `Trigger.Once`.
-
         A new query whose beginning is not the first message first writes that down by
         an empty batch. If its first batch failed before it was committed, Spark would
-        ask for the beginning again, and latest would be later then.
+        ask for the beginning again, and latest would be later then. Queues that are new
+        enter with their earliest offset for the same reason.
 
-        Queues that are new enter with their earliest offset for the same reason. Raises
-        `GoneError` and `DataLossError` for messages that are gone, unless
+        `everything`: this is the only batch of the run, as with `Trigger.Once`. So
+        limits do not count, and where it begins is written down with its end.
+
+        Raises `GoneError` and `DataLossError` for messages that are gone, unless
         `failOnDataLoss` is false, and `UnreachableError`.
         """
-        if self._anchor is not None:
-            anchor, self._anchor = self._anchor, None
-            if anchor == start:
-                return None
+        anchor, self._anchor = self._anchor, None
+        if anchor is not None and anchor == start and not everything:
+            return None
         bounds = await self._settled(start)
         kept = self._kept(start, bounds)
         new = {
@@ -131,16 +131,37 @@ class StreamPlanner:
             for queue in self._queues
             if queue in bounds and queue not in start
         }
+        begins = {**{queue: stop for queue, (stop, _) in kept.items()}, **new}
+        if everything:
+            moving = {queue for queue, (_, moves) in kept.items() if moves}
+            return self._everything(start, begins, moving, bounds)
         if new or len(kept) < len(start):
-            return BatchEnd({**{queue: stop for queue, (stop, _) in kept.items()}, **new}, 1, True)
+            return BatchEnd(begins, 1, True)
         end = {queue: bounds[queue].end if moves else stop for queue, (stop, moves) in kept.items()}
-        gate = None if everything or self._frozen is not None else self._gate
+        gate = None if self._frozen is not None else self._gate
         if gate is not None and not gate.opens(waiting(start, end), trio.current_time()):
             return None
-        if self._settings.max_offsets_per_trigger is not None and not everything:
+        if self._settings.max_offsets_per_trigger is not None:
             end = limited(start, end, self._settings.max_offsets_per_trigger, turn=self._turn)
             self._turn += end != start
         return None if end == start else BatchEnd(end, self._tasks(start, end))
+
+    def _everything(
+        self,
+        start: Mapping[QueueKey, int],
+        begins: Mapping[QueueKey, int],
+        moving: Container[QueueKey],
+        bounds: Mapping[QueueKey, Bounds],
+    ) -> BatchEnd | None:
+        """The batch up to the ends of all queues that move or begin elsewhere."""
+        end = {
+            queue: bounds[queue].end if queue in moving or start.get(queue) != begin else begin
+            for queue, begin in begins.items()
+        }
+        if end == start:
+            return None
+        tasks = self._partitioning.count(sum(map(len, ranges_between(begins, end))))
+        return BatchEnd(end, tasks, begins=begins)
 
     def _tasks(self, start: Mapping[QueueKey, int], end: Mapping[QueueKey, int]) -> int:
         """The number of tasks of a batch, which is written down with its end.
@@ -153,6 +174,8 @@ class StreamPlanner:
 
     def begins(self, start: Mapping[QueueKey, int], end: BatchEnd) -> dict[QueueKey, int]:
         """Where the queues of a planned batch begin."""
+        if end.begins is not None:
+            return dict(end.begins)
         if end.enters:
             return {**end.offsets, **start}
         return self._first_read(start, end.offsets)

@@ -73,7 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         offsets = from_json(start, source="the checkpoint's offsets")
         self._publish(offsets)
-        everything = self._is_limited() and isinstance(limit, ReadAllAvailable)
+        everything = isinstance(limit, ReadAllAvailable)
         end = bridge.run(functools.partial(self._plans().next_end, everything=everything), offsets)
         return start if end is None else end.to_json()
 
@@ -81,19 +81,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The limit of the options, for Spark to show and to hand back.
 
         With `Trigger.Once` Spark asks for all that is there instead, which is how that
-        trigger is known. So a limit from below is told as one from above, too.
+        trigger is known. So there is always a limit.
         """
-        most = self._settings.max_offsets_per_trigger
-        if most is None:
-            return ReadMaxRows(MOST_OFFSET) if self._is_limited() else ReadAllAvailable()
-        return ReadMaxRows(most)
-
-    def _is_limited(self) -> bool:
-        settings = self._settings
-        return (
-            settings.max_offsets_per_trigger is not None
-            or settings.min_offsets_per_trigger is not None
-        )
+        return ReadMaxRows(self._settings.max_offsets_per_trigger or MOST_OFFSET)
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The ends of the queues, from which progress tells the lag, and metrics."""

@@ -5,6 +5,7 @@ Only the columns that are asked for are made.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,8 @@ import pyarrow.compute as pc
 from rocketmq_sdk.client.namespace import Namespace
 from rocketmq_sdk.model.route import join_address, unpack_host
 from rocketmq_sdk.spark.plan.conditions import Times
+from rocketmq_sdk.spark.plan.loss import DamagedBodyError
+from rocketmq_sdk.spark.plan.offsets import QueueKey
 from rocketmq_sdk.spark.rows.fields import Fields, all_equal, read_fields
 from rocketmq_sdk.spark.rows.properties import MAP, SPECIAL, PropertyColumns
 from rocketmq_sdk.spark.schema import BY_NAME, PROPERTIES, Column
@@ -21,6 +24,9 @@ from rocketmq_sdk.spark.schema import BY_NAME, PROPERTIES, Column
 if TYPE_CHECKING:
     from array import array
 
+    from rocketmq_sdk.errors import RemoteProtocolError
+
+logger = logging.getLogger("rocketmq_sdk.spark")
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 TYPES: Final[dict[str, pa.DataType]] = {
     "STRING": pa.string(),
@@ -52,7 +58,8 @@ class RowDecoder:
 
     `tags` are the only tags to let through, checked exactly, as brokers compare hashes
     only; None lets all through. `times` are the store times to let through. Topics are
-    shown without their `namespace`. `meant` is how many messages of the data that was
+    shown without their `namespace`. Bodies that cannot be inflated are null and told in
+    a warning if `bears_damage`. `meant` is how many messages of the data that was
     looked at last lie in its range, whether they were let through or not.
     """
 
@@ -63,6 +70,7 @@ class RowDecoder:
         *,
         times: Times = _ALWAYS,
         namespace: str | None = None,
+        bears_damage: bool = False,
     ) -> None:
         self.schema = arrow_schema(columns)
         self._names = [column.name for column in columns]
@@ -71,6 +79,7 @@ class RowDecoder:
         self._properties = PropertyColumns(sorted(wanted))
         self._times = times
         self._namespace = Namespace(namespace or "")
+        self._bears_damage = bears_damage
         self.meant = 0
 
     def batches(
@@ -89,8 +98,9 @@ class RowDecoder:
         Several batches where bodies inflate to more than `AT_ONCE`; none where there is
         no row.
 
-        Raises `RemoteProtocolError` for records that cannot be read,
-        `CodecMissingError` for a body whose compression is not installed.
+        Raises `RemoteProtocolError` for records that cannot be read, `DamagedBodyError`
+        for a body that cannot be, `CodecMissingError` for one whose compression is not
+        installed.
         """
         self.meant = 0
         fields = read_fields(data, offset_delta=offset_delta, starts=starts)
@@ -115,7 +125,7 @@ class RowDecoder:
             if name != _BODY
         }
         at = 0
-        for body in fields.bodies(AT_ONCE) if _BODY in self._names else [None]:
+        for body in self._bodies(fields, broker, meant) if _BODY in self._names else [None]:
             count = fields.count if body is None else len(body)
             part = [
                 body if name == _BODY else arrays[name].slice(at, count) for name in self._names
@@ -133,6 +143,20 @@ class RowDecoder:
         """`batches` as one, whatever its size; None without a row."""
         found = list(self.batches(data, broker, begin=begin, end=end, offset_delta=offset_delta))
         return pa.concat_batches(found) if found else None
+
+    def _bodies(self, fields: Fields, broker: str, meant: pa.Array | None) -> Iterator[pa.Array]:
+        def damaged(number: int, error: RemoteProtocolError) -> None:
+            if meant is not None and not meant[number].as_py():
+                return
+            topic = self._topic(fields, broker)[number].as_py()
+            queue = QueueKey(topic, broker, fields.numbers("queue_id")[number].as_py())
+            offset = fields.numbers("queue_offset")[number].as_py()
+            told = DamagedBodyError(queue, offset, error)
+            if not self._bears_damage:
+                raise told from error
+            logger.warning("failOnDataLoss is false: %s", told)
+
+        return fields.bodies(AT_ONCE, damaged)
 
     # --- plain columns
 

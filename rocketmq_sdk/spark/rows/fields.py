@@ -15,19 +15,20 @@ import sys
 from array import array
 from functools import lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol.compression import decompress
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.message_codec import HEAD_SIZE_V4, MAGIC_V1
 from rocketmq_sdk.spark.rows.records import LARGEST, ODD, Record, read_records, record_starts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 _PLACES: Final = {
     "magic": (4, 8),
@@ -53,6 +54,10 @@ _BODY, _TOPIC, _TOLD, _PROPERTIES, _PIECES = 0, 2, 3, 4, 6
 """Numbers of the pieces into which a record and the head of the next one are cut."""
 
 
+Damaged: TypeAlias = "Callable[[int, RemoteProtocolError], object]"
+"""Is told the number of a message whose body cannot be inflated, and why; may raise."""
+
+
 class Fields(Protocol):
     """The fields of some messages, each made when asked for.
 
@@ -69,10 +74,11 @@ class Fields(Protocol):
     def octets(self, name: str) -> pa.Array:
         """A field of bytes but the body; the bytes of a physical offset, too."""
 
-    def bodies(self, at_once: int) -> Iterator[pa.Array]:
+    def bodies(self, at_once: int, damaged: Damaged) -> Iterator[pa.Array]:
         """The bodies, inflated, in arrays of about `at_once` bytes one after another.
 
-        An array is larger where a single body is.
+        An array is larger where a single body is. One that cannot be inflated is null
+        if `damaged` does not raise.
         """
 
 
@@ -197,7 +203,7 @@ class _Rows:
             values = [value.to_bytes(8, "big", signed=True) for value in values]
         return pa.array(values, pa.binary())
 
-    def bodies(self, at_once: int) -> Iterator[pa.Array]:
+    def bodies(self, at_once: int, damaged: Damaged) -> Iterator[pa.Array]:  # noqa: ARG002
         return _in_parts(self._column("body"), at_once)
 
     def _column(self, name: str) -> Sequence[Any]:
@@ -232,12 +238,12 @@ class _Packed:
             return self._pieces(_PROPERTIES)
         return pc.binary_slice(self.records, *_PLACES[name])
 
-    def bodies(self, at_once: int) -> Iterator[pa.Array]:
+    def bodies(self, at_once: int, damaged: Damaged) -> Iterator[pa.Array]:
         stored = self._pieces(_BODY)
         if not any(flag & SysFlag.COMPRESSED for flag in different(self.flags)):
             yield stored
             return
-        yield from _in_parts(map(_inflated, stored.to_pylist(), self.flags), at_once)
+        yield from _in_parts(_inflated(stored.to_pylist(), self.flags, damaged), at_once)
 
     def _pieces(self, number: int) -> pa.Array:
         return self.pieces.take(every(_PIECES, number, self.count))
@@ -261,9 +267,12 @@ class _Mixed:
     def octets(self, name: str) -> pa.Array:
         return pa.concat_arrays([self.usual.octets(name), self.odd.octets(name)]).take(self.order)
 
-    def bodies(self, at_once: int) -> Iterator[pa.Array]:
+    def bodies(self, at_once: int, damaged: Damaged) -> Iterator[pa.Array]:
+        def at_its_place(number: int, error: RemoteProtocolError) -> None:
+            damaged(self.order.to_pylist().index(number), error)
+
         usual, odd = (
-            chain.from_iterable(part.to_pylist() for part in fields.bodies(at_once))
+            chain.from_iterable(part.to_pylist() for part in fields.bodies(at_once, at_its_place))
             for fields in (self.usual, self.odd)
         )
         count = self.usual.count  # both kinds come in the order of their numbers
@@ -271,18 +280,29 @@ class _Mixed:
         return _in_parts(turns, at_once)
 
 
-def _inflated(body: bytes, flag: int) -> bytes:
-    return decompress(body, flag) if flag & SysFlag.COMPRESSED else body
+def _inflated(
+    bodies: Sequence[bytes], flags: array[int], damaged: Damaged
+) -> Iterator[bytes | None]:
+    for number, (body, flag) in enumerate(zip(bodies, flags, strict=True)):
+        found: bytes | None = body
+        if flag & SysFlag.COMPRESSED:
+            try:
+                found = decompress(body, flag)
+            except RemoteProtocolError as error:
+                damaged(number, error)
+                found = None
+        yield found
 
 
-def _in_parts(bodies: Iterable[bytes], at_once: int) -> Iterator[pa.Array]:
-    part, size = list[bytes](), 0
+def _in_parts(bodies: Iterable[bytes | None], at_once: int) -> Iterator[pa.Array]:
+    part, size = list[bytes | None](), 0
     for body in bodies:
-        if part and size + len(body) > at_once:
+        length = 0 if body is None else len(body)
+        if part and size + length > at_once:
             yield pa.array(part, pa.binary())
             part, size = [], 0
         part.append(body)
-        size += len(body)
+        size += length
     yield pa.array(part, pa.binary())
 
 

@@ -12,6 +12,7 @@ from itertools import pairwise
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.message_codec import (
     HEAD_SIZE_V4,
@@ -119,7 +120,11 @@ def read_records(
                         )
                     )
                     continue
-            rows += _by_codec(data[position:end])
+            try:
+                rows += _by_codec(data[position:end])
+            except RemoteProtocolError as error:
+                error.add_note(f"in the record at offset {head[5]} of queue {head[3]}")
+                raise
     if offset_delta:
         rows = [
             (*row[:5], row[5] + offset_delta, *row[6:])  # type: ignore[operator]

@@ -173,6 +173,11 @@ def test_a_name_like_nothing_is_refused_without_a_hint() -> None:
         ({"numPartitions": "2", "minPartitions": "3"}, Use.STREAM, "give one of them"),
         ({"maxRecordsPerPartition": "0"}, Use.BATCH, "a whole number from 1 on"),
         ({"readGroup": "a b"}, Use.BATCH, "contains ' '"),
+        (
+            {"startingTimestamp": "6", "endingTimestamp": "5"},
+            Use.BATCH,
+            "endingTimestamp 5 is before startingTimestamp 6",
+        ),
         ({"namesrvAddr": "nowhere"}, Use.STREAM, "namesrvAddr 'nowhere' cannot be used"),
     ],
 )

@@ -490,6 +490,31 @@ async def test_everything_is_planned_at_once_when_spark_asks_for_it(
     end = await plans.next_end(start, everything=True)
     assert end is not None
     assert end.offsets == {key(0): 100, key(0, "b"): 50}
+    assert read(plans, start, end) == {key(0): (0, 100), key(0, "b"): (0, 50)}
+
+
+async def test_the_only_batch_of_a_run_reads_whatever_came_or_went(
+    told: Told, autojump_clock: object
+) -> None:
+    """No other batch follows it, so nothing is written down by an empty one."""
+    plans = planner(startingOffsets='{"T":{"a":{"0":30}}}', failOnDataLoss="false")
+    start = await plans.initial()
+    first = await plans.next_end(start, everything=True)
+    assert first is not None
+    expected = {key(0): (30, 100), key(0, "b"): (0, 50)}
+    assert read(plans, start, first) == expected
+    again = BatchEnd.from_json(first.to_json(), source="a checkpoint")
+    told.away.add("b")
+    assert read(planner(startingOffsets="latest"), {}, again) == expected
+    told.away.clear()
+    told.places[key(1)] = Bounds(7, 9)  # new
+    told.places[key(0)] = Bounds(3, 20)  # made again
+    del told.places[key(0, "b")]  # gone
+    await later()
+    second = await plans.next_end(first.offsets, everything=True)
+    assert second is not None
+    assert read(plans, first.offsets, second) == {key(0): (3, 20), key(1): (7, 9)}
+    assert await plans.next_end(second.offsets, everything=True) is None
 
 
 async def test_enough_is_not_waited_for_in_a_frozen_run(told: Told, autojump_clock: object) -> None:

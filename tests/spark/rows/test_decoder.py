@@ -15,6 +15,7 @@ from rocketmq_sdk.model import properties as names
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.message_codec import decode_messages, encode_record
+from rocketmq_sdk.spark.plan.loss import DamagedBodyError
 from rocketmq_sdk.spark.rows.decoder import RowDecoder, arrow_schema
 from rocketmq_sdk.spark.schema import BY_NAME, COLUMNS, DEDUP_PROPERTY, default_columns
 
@@ -177,6 +178,35 @@ def test_only_offsets_in_the_range_count() -> None:
     shifted = decoder.decode(data, "b", begin=103, end=105, offset_delta=100)
     assert shifted is not None
     assert shifted.column(0).to_pylist() == [103, 104]
+
+
+def test_a_body_that_does_not_inflate_is_named_and_costs_no_other_row(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    compressed = SysFlag.COMPRESSED
+    usual = [
+        record(5, body=b"plain"),
+        record(6, body=b"damaged", sys_flag=compressed),
+        record(7, body=zlib.compress(b"y"), sys_flag=compressed),
+    ]
+    columns = [BY_NAME["queueOffset"], BY_NAME["body"]]
+    for others in ([], [record(4, body=b"v6", host=V6)]):  # that is read alone
+        data = b"".join([*others, *usual])
+        with pytest.raises(DamagedBodyError, match="offset 6 of the queue T/b/3 cannot be read"):
+            RowDecoder(columns).decode(data, "b", begin=0, end=9)
+        part = RowDecoder(columns).decode(data, "b", begin=7, end=9)
+        assert part is not None, "damage outside of the range does not count"
+        assert len(part) == 1
+        batch = RowDecoder(columns, bears_damage=True).decode(data, "b", begin=0, end=9)
+        assert batch is not None
+        found = dict(zip(*batch.to_pydict().values(), strict=True))
+        assert found == {5: b"plain", 6: None, 7: b"y", **({4: b"v6"} if others else {})}
+    assert sum("cannot be read" in entry.getMessage() for entry in caplog.records) == 2
+    assert RowDecoder(columns[:1]).decode(data, "b", begin=0, end=9) is not None
+    data = record(3, body=b"damaged", sys_flag=compressed, host=V6)
+    with pytest.raises(RemoteProtocolError) as failure:
+        RowDecoder(columns).decode(data, "b", begin=0, end=9)
+    assert failure.value.__notes__ == ["in the record at offset 3 of queue 3"]
 
 
 def test_tags_are_compared_exactly_though_the_column_is_not_asked_for() -> None:
