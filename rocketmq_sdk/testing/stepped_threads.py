@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from queue import Empty
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Protocol, TypeVar
 
 import trio
 
@@ -21,14 +21,59 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
+class Turns(Protocol):
+    """How the loop and a function that it steps through change places."""
+
+    def go(self) -> None:
+        """Let the function go on until its `stop` or its end; called by the loop."""
+
+    def stop(self) -> None:
+        """Let the loop go on until its `go`; called by the function."""
+
+
 class Abandoned(BaseException):
     """Ends a thread that nobody lets go on any more."""
+
+
+class ThreadTurns:
+    """Turns of the loop and a real thread: two locks, each released by one side for the
+    other.
+    """
+
+    __slots__ = ("_go", "_stopped")
+
+    def __init__(self, name: str, work: Callable[[], None]) -> None:
+        self._go, self._stopped = threading.Lock(), threading.Lock()
+        self._go.acquire()
+        self._stopped.acquire()
+
+        def run() -> None:
+            self._go.acquire()
+            work()
+            self._stopped.release()
+
+        # A thread that trio keeps: to start another costs more than most steps.
+        trio.lowlevel.start_thread_soon(run, _forget, name)
+
+    def go(self) -> None:
+        """Let the other side go on until its `stop` or its end; called by the loop."""
+        self._go.release()
+        self._stopped.acquire()
+
+    def stop(self) -> None:
+        """Let the loop go on until its `go`; called by the other side."""
+        self._stopped.release()
+        self._go.acquire()
 
 
 class SteppedThread(Generic[Result]):
     """Runs a function in a thread, from `advance` to `advance`."""
 
-    __slots__ = ("_abandoned", "_delay", "_error", "_go", "_result", "_stopped", "ended")
+    __slots__ = ("_abandoned", "_delay", "_error", "_result", "_turns", "ended")
+    turns: ClassVar[Callable[[str, Callable[[], None]], Turns]] = ThreadTurns
+    """What takes the turns: a real thread, or what a suite with very many runs puts
+    here instead of it.
+    """
 
     def __init__(self, name: str, work: Callable[[], Result]) -> None:
         self.ended = False
@@ -37,22 +82,15 @@ class SteppedThread(Generic[Result]):
         self._error: BaseException | None = None
         self._abandoned = False
         self._delay = 0.0
-        # Two locks, each released by one side for the other.
-        self._go, self._stopped = threading.Lock(), threading.Lock()
-        self._go.acquire()
-        self._stopped.acquire()
-        # A thread that trio keeps: to start another costs more than most steps.
-        trio.lowlevel.start_thread_soon(lambda: self._run(work), _forget, name)
+        self._turns = SteppedThread.turns(name, lambda: self._run(work))
 
     def _run(self, work: Callable[[], Result]) -> None:
-        self._go.acquire()
         try:
             if not self._abandoned:
                 self._result.append(work())
         except BaseException as error:  # noqa: BLE001 - handed over
             self._error = error
         self.ended = True
-        self._stopped.release()
 
     def advance(self) -> float:
         """Let the thread go on to its next pause, or to its end.
@@ -60,15 +98,13 @@ class SteppedThread(Generic[Result]):
         Returns how many seconds that pause lasts at least.
         """
         self._delay = 0.0
-        self._go.release()
-        self._stopped.acquire()
+        self._turns.go()
         return self._delay
 
     def pause(self, delay: float = 0.0) -> None:
         """Let the loop go on; called in the thread."""
         self._delay = delay
-        self._stopped.release()
-        self._go.acquire()
+        self._turns.stop()
         if self._abandoned:
             raise Abandoned
 

@@ -8,6 +8,7 @@ import trio
 import trio.testing
 
 from rocketmq_sdk.testing.simulation.seeded import EPOCH_MS, seeded
+from support.greenlet_turns import greenlets
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
@@ -34,7 +35,8 @@ class VirtualClock:
 
 def run_alone(run_one: Callable[[int], Awaitable[Result]], seed: int) -> Result:
     """One run in a loop of its own, whose virtual time begins at 0: what a seed does
-    does not depend on the seeds before it. A run that stands still ends with
+    does not depend on the seeds before it. What the store does in threads it does in
+    greenlets, which take the same turns. A run that stands still ends with
     `trio.TooSlowError`. What is raised names the seed in a note.
     """
 
@@ -43,7 +45,7 @@ def run_alone(run_one: Callable[[int], Awaitable[Result]], seed: int) -> Result:
             return await run_one(seed)
 
     try:
-        with seeded(seed):
+        with seeded(seed), greenlets():
             return trio.run(run, clock=trio.testing.MockClock(autojump_threshold=0))
     except Exception as error:
         error.add_note(f"in the run of seed {seed}")

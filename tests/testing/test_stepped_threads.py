@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from queue import Empty
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
+from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from rocketmq_sdk.testing.simulation.seeded import seeded
 from rocketmq_sdk.testing.stepped_threads import Abandoned, SteppedThread
+from support.greenlet_turns import greenlets
+from support.seeded import VirtualClock
+from support.store import STORE_HOST, message
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -55,6 +61,13 @@ def test_what_a_thread_raises_is_raised_and_an_abandoned_one_ends() -> None:
     with pytest.raises(Abandoned):
         never.result()
     SteppedThread("test unused", fails).abandon()
+    with greenlets():
+        never = SteppedThread("test never", lambda: never.pause())
+        never.advance()
+        never.abandon()
+        SteppedThread("test unused", fails).abandon()
+    with pytest.raises(Abandoned):
+        never.result()
     assert not [each for each in threading.enumerate() if each.name.startswith("test")]
 
 
@@ -84,6 +97,30 @@ async def test_a_seed_chooses_how_threads_and_tasks_interleave() -> None:
     orders = [await story(seed) for seed in range(20)]
     assert [await story(seed) for seed in range(20)] == orders
     assert len({tuple(order) for order in orders}) > 10
+    with greenlets():
+        assert [await story(seed) for seed in range(20)] == orders
+
+
+async def test_greenlets_do_to_a_store_what_threads_do(autojump_clock: MockClock) -> None:
+    """Each byte, in the same order; the crash suite takes greenlets."""
+
+    async def written(seed: int) -> list[tuple[str, bytes, int]]:
+        files, log = FaultyFileSystem(seed, blocking=True), list[tuple[str, bytes, int]]()
+        files.on_write = lambda path, data, offset: log.append((path, data, offset))
+        files.cut_at = 150
+        with seeded(seed), suppress(StoreError):
+            async with MessageStore(StoreConfig(), files, VirtualClock(), STORE_HOST) as store:
+                for number in range(100):
+                    await store.wait_durable(store.put(message(body=b"%d" % number)))
+                    await store.flush()
+        log.append(("operations", b"", files.operations))
+        return log
+
+    for seed in range(3):
+        by_threads = await written(seed)
+        assert by_threads[-1] == ("operations", b"", 150)
+        with greenlets():
+            assert await written(seed) == by_threads
 
 
 async def test_a_long_thread_is_handed_work_until_it_ends(autojump_clock: MockClock) -> None:
