@@ -19,7 +19,7 @@ from collections import deque
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import trio
 
@@ -118,11 +118,14 @@ def _telemetry(part: float | None) -> Any:
 async def _of_clients(directory: str, report: Report, messages: int) -> None:
     from rocketmq_sdk import otel
 
-    kinds = {
-        "API alone": (None, 1.0),
-        "1 % by the ratio": (1.0, 0.01),
-        "1 % by the SDK's sampler": (0.01, 1.0),
-        "all": (1.0, 1.0),
+    kinds: dict[str, tuple[float | None, float, Literal["batch", "message"]]] = {
+        "API alone": (None, 1.0, "batch"),
+        "1 % by the ratio": (1.0, 0.01, "batch"),
+        "1 % by the SDK's sampler": (0.01, 1.0, "batch"),
+        "all": (1.0, 1.0, "batch"),
+        "1 % by the ratio, a span for each message": (1.0, 0.01, "message"),
+        "1 % by the SDK's sampler, a span for each message": (0.01, 1.0, "message"),
+        "all, a span for each message": (1.0, 1.0, "message"),
     }
     async with (
         EmbeddedBroker(Path(directory, "traced"), **ANYWHERE) as broker,
@@ -135,11 +138,11 @@ async def _of_clients(directory: str, report: Report, messages: int) -> None:
             await _in_flight(plain, messages, each)
 
         for recorded in (0.01, 1.0):
-            spans = partial(by_plain, _bare_span(recorded))
-            costs = await _in_turns(_processor(messages, by_plain, spans), SLICES)
+            bare = partial(by_plain, _bare_span(recorded))
+            costs = await _in_turns(_processor(messages, by_plain, bare), SLICES)
             _add_cost(report, f"a bare span of the SDK, {recorded:.0%} recorded", costs)
-        for number, (name, (part, ratio)) in enumerate(kinds.items()):
-            uninstall = otel.instrument(tracer_provider=_telemetry(part), ratio=ratio)
+        for number, (name, (part, ratio, spans)) in enumerate(kinds.items()):
+            uninstall = otel.instrument(tracer_provider=_telemetry(part), ratio=ratio, spans=spans)
             observed = Producer(f"observed{number}", namesrv=broker.namesrv_address)
             uninstall()
             async with observed:

@@ -16,16 +16,10 @@ import trio
 from opentelemetry import baggage, propagate, trace
 from opentelemetry import context as contexts
 from opentelemetry.propagators.textmap import default_setter
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
-from opentelemetry.semconv._incubating.attributes import error_attributes, messaging_attributes
 from opentelemetry.semconv._incubating.metrics import messaging_metrics
-from opentelemetry.semconv.attributes import server_attributes
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import SpanKind
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from rocketmq_sdk import (
@@ -46,6 +40,7 @@ from rocketmq_sdk import (
 from rocketmq_sdk.client import observers
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 from support import asyncio_run
+from support.telemetry import Recorded, fake_send, id_of, linked, recording
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -55,83 +50,17 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk import ReceivedMessage
 
-NAMES = {
-    value
-    for module in (messaging_attributes, error_attributes, server_attributes)
-    for name, value in vars(module).items()
-    if name.isupper() and isinstance(value, str)
-}
-REQUIRED = {"messaging.system", "messaging.operation.name", "messaging.operation.type"}
-OPERATION_TYPES = {each.value for each in messaging_attributes.MessagingOperationTypeValues}
-
-
-class Recorded:
-    """What the program's telemetry has seen."""
-
-    def __init__(self) -> None:
-        self._exporter = InMemorySpanExporter()
-        self.provider = TracerProvider()
-        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
-        self.reader = InMemoryMetricReader()
-        self.meters = MeterProvider([self.reader])
-
-    @property
-    def spans(self) -> list[ReadableSpan]:
-        """All spans that have ended, each checked."""
-        found = list(self._exporter.get_finished_spans())
-        for span in found:
-            attributes = dict(span.attributes or {})
-            assert attributes.keys() <= NAMES, attributes.keys() - NAMES
-            assert attributes.keys() >= REQUIRED
-            assert attributes["messaging.system"] == "rocketmq"
-            assert attributes["messaging.operation.type"] in OPERATION_TYPES
-            name, topic = (
-                attributes["messaging.operation.name"],
-                attributes.get("messaging.destination.name"),
-            )
-            assert span.name == (f"{name} {topic}" if topic else name)
-            assert (span.status.status_code is StatusCode.ERROR) == ("error.type" in attributes)
-        return found
-
-    def named(self, name: str) -> list[ReadableSpan]:
-        return [span for span in self.spans if span.name == name]
-
-    def one(self, name: str) -> ReadableSpan:
-        (span,) = self.named(name)
-        return span
-
-    def metrics(self) -> dict[str, list[tuple[dict[str, Any], Any]]]:
-        """Points by the names of metrics: attributes, and value or count."""
-        data = self.reader.get_metrics_data()
-        found: dict[str, list[tuple[dict[str, Any], Any]]] = {}
-        for resource in data.resource_metrics if data else ():
-            for scope in resource.scope_metrics:
-                for metric in scope.metrics:
-                    found[metric.name] = [
-                        (dict(point.attributes or {}), getattr(point, "value", None) or point.count)  # type: ignore[union-attr]
-                        for point in metric.data.data_points
-                        if getattr(point, "value", 1)
-                    ]
-        return found
-
 
 @pytest.fixture
 def recorded() -> Iterator[Recorded]:
-    found = Recorded()
-    uninstall = otel.instrument(tracer_provider=found.provider, meter_provider=found.meters)
-    yield found
-    uninstall()
-    assert not observers.installed()
+    with recording() as found:
+        yield found
 
 
-def linked(span: ReadableSpan) -> set[int]:
-    """The spans to which it has links."""
-    return {link.context.span_id for link in span.links}
-
-
-def id_of(span: ReadableSpan) -> int:
-    assert span.context is not None
-    return span.context.span_id
+@pytest.fixture
+def by_message() -> Iterator[Recorded]:
+    with recording(spans="message") as found:
+        yield found
 
 
 async def test_a_listener_belongs_to_the_trace_of_the_send(
@@ -204,7 +133,7 @@ async def test_the_callers_span_is_the_parent_of_a_send(
 ) -> None:
     tracer = recorded.provider.get_tracer("test")
     async with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
-        with tracer.start_as_current_span("send orders", attributes=_fake()) as outer:
+        with tracer.start_as_current_span("send orders", attributes=fake_send()) as outer:
             handle = producer.submit(Message("orders", b"42"))
             await handle
     inner = next(span for span in recorded.spans if span.parent is not None)
@@ -212,17 +141,8 @@ async def test_the_callers_span_is_the_parent_of_a_send(
     assert inner.parent.span_id == outer.get_span_context().span_id
 
 
-def _fake() -> dict[str, str]:
-    return {
-        "messaging.system": "rocketmq",
-        "messaging.operation.name": "send",
-        "messaging.operation.type": "send",
-        "messaging.destination.name": "orders",
-    }
-
-
 async def test_the_messages_of_a_batch_have_contexts_to_which_spans_link(
-    recorded: Recorded, autojump_clock: MockClock
+    by_message: Recorded, autojump_clock: MockClock
 ) -> None:
     async def listener(_messages: list[ReceivedMessage]) -> None:
         pass
@@ -230,21 +150,24 @@ async def test_the_messages_of_a_batch_have_contexts_to_which_spans_link(
     async with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
         await producer.send_batch([Message("orders", b"%d" % n) for n in range(3)])
         async with _pushing(broker, listener, batch=8):
-            await until(lambda: recorded.named("process orders"))
-    created = {id_of(span) for span in recorded.named("create orders")}
+            await until(lambda: by_message.named("process orders"))
+    created = {id_of(span) for span in by_message.named("create orders")}
     assert len(created) == 3
-    send, process = recorded.one("send orders"), recorded.one("process orders")
+    send, process = (
+        by_message.one("send orders"),
+        by_message.one("process orders"),
+    )
     assert send.kind is SpanKind.CLIENT
     assert linked(send) == created
     assert linked(process) == created
     assert process.parent is None
     for span in (send, process):
         assert dict(span.attributes or {})["messaging.batch.message_count"] == 3
-    assert recorded.metrics()["messaging.client.sent.messages"][0][1] == 3
+    assert by_message.metrics()["messaging.client.sent.messages"][0][1] == 3
 
 
 async def test_automatic_batches_keep_the_contexts_too(
-    recorded: Recorded, autojump_clock: MockClock
+    by_message: Recorded, autojump_clock: MockClock
 ) -> None:
     async with (
         EmbeddedBroker() as broker,
@@ -253,9 +176,9 @@ async def test_automatic_batches_keep_the_contexts_too(
         handles = [producer.submit(Message("orders", b"%d" % n)) for n in range(4)]
         for handle in handles:
             await handle
-    created = {id_of(span) for span in recorded.named("create orders")}
+    created = {id_of(span) for span in by_message.named("create orders")}
     assert len(created) == 4
-    assert linked(recorded.one("send orders")) == created
+    assert linked(by_message.one("send orders")) == created
 
 
 async def test_receives_and_acknowledgements(recorded: Recorded, autojump_clock: MockClock) -> None:
@@ -410,7 +333,7 @@ async def test_a_ratio_leaves_sends_outside_of_spans_out(autojump_clock: MockClo
         await producer.send(Message("orders", b"1"))
         assert found.spans == []
         with found.provider.get_tracer("test").start_as_current_span(
-            "send orders", attributes=_fake()
+            "send orders", attributes=fake_send()
         ):
             await producer.send(Message("orders", b"2"))
     assert len(found.spans) == 2
@@ -512,7 +435,7 @@ def test_a_span_of_an_asyncio_task_is_the_parent(recorded: Recorded) -> None:
             aio.Producer("shop", namesrv=broker) as producer,
         ):
             with recorded.provider.get_tracer("test").start_as_current_span(
-                "send orders", attributes=_fake()
+                "send orders", attributes=fake_send()
             ) as span:
                 await producer.send(Message("orders", b"1"))
             outer.append(span.get_span_context().span_id)
@@ -540,7 +463,7 @@ def test_the_span_of_a_thread_is_the_parent_of_its_sends(recorded: Recorded) -> 
     tracer = recorded.provider.get_tracer("test")
 
     def send_three() -> None:
-        with tracer.start_as_current_span("send orders", attributes=_fake()):
+        with tracer.start_as_current_span("send orders", attributes=fake_send()):
             for _ in range(2):  # the second time without another thread
                 producer.send(Message("orders", b"1"))
             producer.submit(Message("orders", b"2")).result(60)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import attrs
 
@@ -58,6 +58,49 @@ class Operation:
     notes: dict[str, Any] = attrs.field(factory=dict)
 
 
+@attrs.define(eq=False)
+class Departure:
+    """Messages of one producer to one topic that leave together, as one send.
+
+    Those that were handed over in one turn of the loop under one context of their
+    caller, or those of a batch. An observer that `joins` sees them so. What it puts
+    into `properties` when they begin to depart is sent with each of them; the rest is
+    known when all of them are finished.
+    """
+
+    group: str
+    client_id: str
+    topic: str
+    started: float
+    """When the first of them was handed over, by trio's clock."""
+    context: object
+    """What `Observer.caller` said."""
+    is_batch: bool = False
+    """Whether they are in requests for several messages."""
+    properties: dict[str, str] = attrs.field(factory=dict)
+    notes: dict[str, Any] = attrs.field(factory=dict)
+    is_seen: bool = True
+    """False where the observer does not want to look at it."""
+    first: Message | None = None
+    message_id: str | None = None
+    """The unique id of the only message; None of several."""
+    count: int = 0
+    are_alike: bool = True
+    """Whether all have the properties of the first one."""
+    failed: int = 0
+    failures: list[tuple[str, BaseException]] = attrs.field(factory=list)
+    """The first that failed, at most `MOST_FAILURES`: unique ids and errors."""
+    address: str | None = None
+    """`host:port` of the broker of their last attempts, where it is one."""
+    queue_id: int = -1
+    """The queue, where it is one and known."""
+    ended: float = 0.0
+    """When the last of them was finished."""
+
+
+MOST_FAILURES: Final = 16
+
+
 class Cached(Protocol):
     """A consumer that keeps messages which its listener has not had yet."""
 
@@ -67,7 +110,31 @@ class Cached(Protocol):
 
 
 class Observer(SendHook, ConsumeHook, Protocol):
-    """Sees all that clients do."""
+    """Sees all that clients do.
+
+    One that `joins` is told of messages that leave together as of one `Departure`, and
+    by `sends_ended` of the number of those that are finished; `created` is not called
+    then, and `before_send` for half messages, encoded batches, and those of which
+    `brings_context` is true.
+    """
+
+    joins: bool
+
+    def caller(self) -> object:
+        """Where a message comes from; messages that leave together have the same."""
+        ...
+
+    def brings_context(self, message: Message) -> bool:
+        """Whether a message has a context of its maker, which is to stay."""
+        ...
+
+    def departs(self, departure: Departure) -> None:
+        """Its first message is about to be sent."""
+        ...
+
+    def departed(self, departure: Departure) -> None:
+        """All of its messages are finished."""
+        ...
 
     def created(self, message: Message) -> Mapping[str, str]:
         """Properties to add to a message that is to leave together with others."""

@@ -15,7 +15,7 @@ does nothing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 try:
     import opentelemetry.trace  # noqa: F401
@@ -42,16 +42,21 @@ def instrument(
     tracer_provider: TracerProvider | None = None,
     meter_provider: MeterProvider | None = None,
     ratio: float = 1.0,
+    spans: Literal["batch", "message"] = "batch",
 ) -> Callable[[], None]:
     """Observe all producers and consumers of this process that are made from now on.
 
-    By default with OpenTelemetry's global providers. `ratio` is the part of the sends
+    By default with OpenTelemetry's global providers. With `spans` "batch" messages that
+    leave together under the same span of their callers, or under none, have one span
+    for their send, and its context; with "message" each has its own, and its duration
+    is measured, which takes more than a send itself. `ratio` is the part of the sends
     outside of any span that begin a trace (0 to 1), and whose duration is measured; the
-    others are counted only, which costs little, while a span that a sampler of the SDK
-    drops is made all the same. Sends inside a span always belong to its trace. Returns
-    a function that ends it for clients made later. Raises `ConfigurationError` for a
-    ratio that is none.
+    others are counted only. Sends inside a span always belong to its trace. Returns a
+    function that ends it for clients made later. Raises `ConfigurationError` for a
+    ratio or spans that are none.
     """
+    if spans not in ("batch", "message"):
+        raise ConfigurationError(f'spans is {spans!r:.200}; give "batch" or "message"')
     if not 0.0 <= ratio <= 1.0:
         raise ConfigurationError(f"ratio is {ratio!r}; give a number from 0 to 1")
-    return install(Telemetry(tracer_provider, meter_provider, ratio))
+    return install(Telemetry(tracer_provider, meter_provider, ratio, joins=spans == "batch"))

@@ -73,6 +73,11 @@ class Forms:
 def add_sent(attributes: Attributes, message: Message) -> None:
     """Add what there is to know of one message that is sent."""
     attributes["messaging.message.body.size"] = len(message.body)
+    add_alike(attributes, message)
+
+
+def add_alike(attributes: Attributes, message: Message) -> None:
+    """Add what a message has in common with others of the same properties."""
     if message.tags:
         attributes["messaging.rocketmq.message.tag"] = message.tags
     if message.keys:

@@ -9,7 +9,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Link, NonRecordingSpan, SpanContext, TraceFlags
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from opentelemetry.propagators.textmap import TextMapPropagator
     from opentelemetry.trace import Span
@@ -38,12 +38,14 @@ class Propagation:
         self._textmap: TextMapPropagator | None = None
         self._is_plain = False
         self._fields: frozenset[str] = frozenset()
+        self._last: tuple[Mapping[str, str], Context | None] = {}, None
 
     def _current(self) -> TextMapPropagator:
         textmap = propagate.get_global_textmap()
         if textmap is not self._textmap:
             self._textmap = textmap
             self._fields = frozenset(textmap.fields)
+            self._last = {}, None
             self._is_plain = all(_writes_as_w3c(textmap, probe) for probe in _PROBES)
         return textmap
 
@@ -57,13 +59,27 @@ class Propagation:
         else:
             textmap.inject(carrier, trace.set_span_in_context(span, context))
 
+    def is_in(self, properties: Mapping[str, str]) -> bool:
+        """Whether properties have a context, or what looks like one."""
+        self._current()
+        return not self._fields.isdisjoint(properties)
+
     def extract(self, properties: Mapping[str, str]) -> Context | None:
-        """The context in which a message was created, if it has one."""
-        textmap = self._current()
-        if self._fields.isdisjoint(properties):
+        """The context in which a message was created, if it has one.
+
+        Messages that left together follow each other and have the same, so that the
+        last one is kept.
+        """
+        if not self.is_in(properties):
             return None
-        found = textmap.extract(properties, context=Context())
-        return found if spoken_of(found).is_valid else None
+        texts = {name: properties[name] for name in self._fields if name in properties}
+        known, found = self._last
+        if texts != known:
+            assert self._textmap is not None
+            context = self._textmap.extract(texts, context=Context())
+            found = context if spoken_of(context).is_valid else None
+            self._last = texts, found
+        return found
 
 
 def _writes_as_w3c(textmap: TextMapPropagator, probe: SpanContext) -> bool:
@@ -83,6 +99,12 @@ def spoken_of(context: Context) -> SpanContext:
     return trace.get_current_span(context).get_span_context()
 
 
-def links_to(contexts: Iterable[Context | None]) -> list[Link]:
-    """Links to the spans of contexts."""
-    return [Link(spoken_of(context)) for context in contexts if context is not None]
+def links_to(contexts: Sequence[Context | None], ids: Sequence[str] = ()) -> list[Link]:
+    """Links to the spans in which messages were created; with their ids, if given."""
+    if len(ids) != len(contexts):
+        return [Link(spoken_of(context)) for context in contexts if context is not None]
+    return [
+        Link(spoken_of(context), {"messaging.message.id": message_id})
+        for context, message_id in zip(contexts, ids, strict=True)
+        if context is not None
+    ]

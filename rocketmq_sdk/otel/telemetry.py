@@ -15,10 +15,17 @@ from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, TracerProvider
 
-from rocketmq_sdk.client.observers import Cached, Operation, OperationKind
+from rocketmq_sdk.client.observers import Cached, Departure, Operation, OperationKind
 from rocketmq_sdk.clock import wall_nanoseconds
 from rocketmq_sdk.model.properties import decode_properties
-from rocketmq_sdk.otel.attributes import BASE, Attributes, Forms, add_received, add_sent
+from rocketmq_sdk.otel.attributes import (
+    BASE,
+    Attributes,
+    Forms,
+    add_alike,
+    add_received,
+    add_sent,
+)
 from rocketmq_sdk.otel.propagation import Propagation, links_to, spoken_of
 
 if TYPE_CHECKING:
@@ -63,6 +70,27 @@ def _end(span: Span, error: BaseException | None) -> None:
     span.end()
 
 
+def _end_of_several(span: Span, departure: Departure) -> None:
+    """End a span of messages that left together: what has failed is an event each."""
+    failed, failures = departure.failed, departure.failures
+    for message_id, error in failures:
+        attributes = {"exception.type": _error_type(error), "exception.message": str(error)}
+        if message_id:
+            attributes["messaging.message.id"] = message_id
+        span.add_event("exception", attributes)
+    if failures:
+        first = failures[0][1]
+        span.set_attribute("error.type", _error_type(first))
+        text = f"{failed} of {departure.count} messages failed, the first: {first}"
+        span.set_status(Status(StatusCode.ERROR, text))
+    span.end()
+
+
+def _ids_of_several(messages: Sequence[ReceivedMessage]) -> Sequence[str]:
+    """The ids of messages; of one it is the span's."""
+    return [message.message_id for message in messages] if len(messages) > 1 else ()
+
+
 @attrs.define
 class _Open:
     """A push consumer that is open."""
@@ -86,15 +114,21 @@ class Telemetry:
     """An `Observer` that makes spans and metrics.
 
     What all spans of a kind have in common is made once; a span that nobody records
-    gets no more than the sampler has to know.
+    gets no more than the sampler has to know. With `joins` what leaves together has one
+    span, else each message.
     """
+
+    caller = staticmethod(contexts.get_current)
 
     def __init__(
         self,
         tracer_provider: TracerProvider | None,
         meter_provider: MeterProvider | None,
         ratio: float,
+        *,
+        joins: bool,
     ) -> None:
+        self.joins = joins
         self._ratio = ratio
         self._seen = tracer_provider is not None or meter_provider is not None
         self._look_at = -math.inf
@@ -178,7 +212,7 @@ class Telemetry:
 
     def created(self, message: Message) -> Mapping[str, str]:
         """The context of a message of a batch, in a span of its own."""
-        if not self.looks_at_send(trio.current_time()):
+        if self.brings_context(message) or not self.looks_at_send(trio.current_time()):
             return _NOTHING
         form = self._forms.of("create", "create", message.topic, "")
         attributes = form.attributes.copy()
@@ -232,6 +266,55 @@ class Telemetry:
             found = self._topics[topic] = _Topic(attributes)
         return found
 
+    def brings_context(self, message: Message) -> bool:
+        """Whether a message has a context of its maker, which is to stay."""
+        properties = message.properties
+        return bool(properties) and self._propagation.is_in(properties)
+
+    def departs(self, departure: Departure) -> None:
+        """The first of messages that leave together is about to be sent."""
+        if not self.looks_at_send(departure.started):
+            departure.is_seen = False
+            return
+        form = self._forms.of("send", "send", departure.topic, departure.client_id)
+        current = contexts.get_current()
+        span = self._tracer.start_span(form.name, current, SpanKind.PRODUCER, form.attributes)
+        spoken = span.get_span_context()
+        if spoken.is_valid:
+            self._propagation.inject(departure.properties, span, spoken, current)
+        departure.notes[_SPAN] = span if span.is_recording() else None
+
+    def departed(self, departure: Departure) -> None:
+        """All of them are finished."""
+        if _SPAN not in departure.notes:
+            return
+        span, failures = departure.notes.pop(_SPAN), departure.failures
+        if span is not None:
+            attributes = self._of_departure(departure)
+            span.set_attributes(attributes)
+            if departure.count == 1:
+                _end(span, failures[0][1] if failures else None)
+            else:
+                _end_of_several(span, departure)
+        attributes = self._topic(departure.topic).attributes
+        if failures:
+            attributes = {**attributes, "error.type": _error_type(failures[0][1])}
+        self._durations.record(departure.ended - departure.started, attributes)
+
+    def _of_departure(self, departure: Departure) -> Attributes:
+        """What is known of messages at the end."""
+        attributes = self._forms.at(departure.address or None, departure.queue_id).copy()
+        message = departure.first
+        if departure.is_batch or departure.count != 1:
+            attributes["messaging.batch.message_count"] = departure.count
+            if message is not None and departure.are_alike:
+                add_alike(attributes, message)
+        elif message is not None:
+            add_sent(attributes, message)
+            if departure.message_id is not None:
+                attributes["messaging.message.id"] = departure.message_id
+        return attributes
+
     def before_send(self, context: SendContext) -> None:
         """A message or a batch is about to be sent."""
         batch, message = context.batch, context.message
@@ -240,21 +323,28 @@ class Telemetry:
         if batch is None:
             add_sent(attributes, message)
             attributes["messaging.message.id"] = context.message_id
+            own = self._propagation.extract(message.properties) if message.properties else None
             if context.is_half:
                 attributes["messaging.rocketmq.message.type"] = "transaction"
             # The SDK would look for the current context again and again.
             current = contexts.get_current()
-            span = self._tracer.start_span(form.name, current, SpanKind.PRODUCER, attributes)
-            spoken = span.get_span_context()
-            if spoken.is_valid:
-                self._propagation.inject(context.properties, span, spoken, current)
+            if own is None:
+                span = self._tracer.start_span(form.name, current, SpanKind.PRODUCER, attributes)
+                spoken = span.get_span_context()
+                if spoken.is_valid:
+                    self._propagation.inject(context.properties, span, spoken, current)
+            else:
+                span = self._tracer.start_span(
+                    form.name, current, SpanKind.CLIENT, attributes, links_to([own])
+                )
         else:
             attributes["messaging.message.body.size"] = len(message.body)
             if batch:
                 attributes["messaging.batch.message_count"] = len(batch)
-            links = links_to(
+            created = [
                 self._propagation.extract(decode_properties(each.property_text())) for each in batch
-            )
+            ]
+            links = links_to(created, context.message_id.split(","))
             span = self._tracer.start_span(form.name, None, SpanKind.CLIENT, attributes, links)
         context.notes[_SPAN] = span if span.is_recording() else None
 
@@ -287,9 +377,8 @@ class Telemetry:
         add_received(attributes, messages)
         created = [self._propagation.extract(message.properties) for message in messages]
         parent = created[0] if len(created) == 1 else None
-        span = self._tracer.start_span(
-            form.name, parent, SpanKind.CONSUMER, attributes, links_to(created)
-        )
+        links = links_to(created, _ids_of_several(messages))
+        span = self._tracer.start_span(form.name, parent, SpanKind.CONSUMER, attributes, links)
         current = contexts.get_current()
         if parent is not None and len(parent) > 1:  # with baggage, which is the listener's
             current = contexts.Context({**current, **parent})
@@ -380,7 +469,8 @@ class Telemetry:
         attributes["messaging.consumer.group.name"] = operation.group
         if messages:
             add_received(attributes, messages)
-        links = links_to(self._propagation.extract(message.properties) for message in messages)
+        created = [self._propagation.extract(message.properties) for message in messages]
+        links = links_to(created, _ids_of_several(messages))
         took = int((trio.current_time() - began) * 1e9)
         span = self._tracer.start_span(
             form.name, None, SpanKind.CLIENT, attributes, links, start_time=_earlier(took)

@@ -262,8 +262,15 @@ class Accumulator:
             and message.topic[0] != "%"
         )
 
-    def add(self, topic: TopicTargets, message: Message) -> AccumulatedHandle:
+    def add(
+        self,
+        topic: TopicTargets,
+        message: Message,
+        added: Callable[[SendHandle], object] | None = None,
+    ) -> AccumulatedHandle:
         """Take a message that `takes` accepts.
+
+        `added` is told the handle of its batch, which may leave at once.
 
         Raises `ConfigurationError` when its properties are too long.
         """
@@ -286,6 +293,8 @@ class Accumulator:
         under_way.count += 1
         under_way.bytes += total
         handle = AccumulatedHandle(batch, len(items) - 1, message)
+        if added is not None:
+            added(batch.handle)
         if batch.size >= self._max_bytes:
             self._dispatch(batch)
         return handle

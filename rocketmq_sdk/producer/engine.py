@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Final, Unpack
 
@@ -119,7 +120,12 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             try:
                 async with open_quiet_nursery() as nursery:
                     self._loop = SendLoop(
-                        self.client, self.config, self._strategy, nursery, self._under_way
+                        self.client,
+                        self.config,
+                        self._strategy,
+                        nursery,
+                        self._under_way,
+                        self._hooks.close,
                     )
                     try:
                         await self._start_services(nursery)
@@ -230,10 +236,8 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             self._running_loop()
         if not self._hooks.observers:
             return accumulator.add(self._topics[message.topic], message)
-        created = self._hooks.created(message)
-        accumulated = accumulator.add(self._topics[message.topic], created)
-        self._hooks.joined(accumulated.batch_handle, created)
-        return accumulated
+        add = partial(accumulator.add, self._topics[message.topic])
+        return self._hooks.gather(message, add)
 
     @trio.lowlevel.enable_ki_protection
     def _go(
@@ -258,6 +262,8 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         self._under_way.admit(handle)
         try:
             loop.start(handle, unawaited=unawaited)
+            if self._hooked:
+                self._watch_turn(loop)
         except Exception as error:
             logger.exception("%r could not be started", handle)
             self._under_way.end(handle, None, error)
@@ -265,6 +271,12 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             self._under_way.break_off(handle, error)
             raise
         return handle
+
+    def _watch_turn(self, loop: SendLoop) -> None:
+        """Let hooks know when the loop's turn ends, if they have to."""
+        for departures in self._hooks.departures:
+            if departures.begun and departures.takes_more():
+                loop.stir()
 
     def _aim(
         self,
@@ -290,7 +302,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         loop = self._running_loop()
         self._aim(handle, None, None, UNSET)
         if self._hooked:
-            self._hooks.before(handle)
+            self._hooks.before(handle, gathered=True)
         loop.start(handle)
 
     async def _oneway(

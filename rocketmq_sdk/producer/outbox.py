@@ -67,7 +67,8 @@ class Outbox:
     `channel_of` gives the open connection of an address to which nobody waits,
     `answered` is called with each call that is over, its tag is the message, `judge`
     with a message and its answer where there was no call, and `go_alone` takes a
-    message that cannot leave from here.
+    message that cannot leave from here. `turned` is called when what was handed over in
+    a turn of the loop is about to leave.
     """
 
     __slots__ = (
@@ -79,7 +80,9 @@ class Outbox:
         "_limit",
         "_next_ids",
         "_now_ms",
+        "_stirred",
         "_task",
+        "_turned",
         "handles",
     )
 
@@ -93,6 +96,7 @@ class Outbox:
         judge: Callable[[SendHandle, Command], None],
         go_alone: Callable[[SendHandle], None],
         limit: float | None,
+        turned: Callable[[], None],
     ) -> None:
         self._channel_of = channel_of
         self._now_ms = now_ms
@@ -101,6 +105,8 @@ class Outbox:
         self._judge = judge
         self._go_alone = go_alone
         self._limit = limit
+        self._turned = turned
+        self._stirred = False
         self._escaped = _Escaped()
         self._task: trio.lowlevel.Task | None = None
         self.handles: list[SendHandle] = []
@@ -109,6 +115,14 @@ class Outbox:
     def put(self, handle: SendHandle) -> None:
         """Let a message leave with the next tick, behind those that wait."""
         self.handles.append(handle)
+        self._wake()
+
+    def stir(self) -> None:
+        """Tell of the end of this turn of the loop, though the box may be empty."""
+        self._stirred = True
+        self._wake()
+
+    def _wake(self) -> None:
         task = self._task
         if task is not None:
             self._task = None
@@ -118,9 +132,11 @@ class Outbox:
     async def run(self) -> None:
         """Empty the box at each tick until cancelled."""
         while True:
-            if not self.handles:
+            if not (self.handles or self._stirred):
                 self._task = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
+            self._stirred = False
+            self._turned()
             self.empty()
 
     def _stop_waiting(self, _raise_cancel: object) -> trio.lowlevel.Abort:
@@ -134,6 +150,8 @@ class Outbox:
         since: what has an answer in the end is not overdue.
         """
         handles, self.handles = self.handles, []
+        if not handles:
+            return
         new_ids = iter(self._next_ids(len(handles)))
         born = str(self._now_ms())
         channel_of = self._channel_of

@@ -305,7 +305,12 @@ class Producer(SendEngine):
                 self._types.check(self._topics[message.topic], message)
         self._running_loop()
         aim = Aim(queue=queue, selector=selector, key=key)
-        handle = self._start_batch(*self._join(messages, aim, timeout), **aim)
+        batch, seconds = self._join(messages, aim, timeout)
+        try:
+            handle = self._start_batch(batch, seconds, **aim)
+        except BaseException as error:
+            self._hooks.forget(batch.message_ids, error)
+            raise
         if handle.done and isinstance(handle.error, TooManyRequestsError) and not handle.unknown:
             handle.observed = True
             raise handle.error
@@ -327,11 +332,16 @@ class Producer(SendEngine):
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         if aim == _NO_AIM:
             check_one_sharding_key(messages)
-        if self._hooks.observers:
-            messages = [self._hooks.created(message) for message in messages]
-        batch = make_batch(messages, self.config, self.client.ids)
-        self._hooks.joined(batch.message_ids, *messages)
-        return batch, seconds
+        if not self._hooks.observers:
+            return make_batch(messages, self.config, self.client.ids), seconds
+        made: list[Batch] = []
+
+        def encode(messages: Sequence[Message]) -> str:
+            made.append(make_batch(messages, self.config, self.client.ids))
+            return made[0].message_ids
+
+        self._hooks.join(messages, encode)
+        return made[0], seconds
 
     @checked
     async def send_encoded_batch(
@@ -349,14 +359,18 @@ class Producer(SendEngine):
         )
 
     async def _send_batch(self, batch: Batch, seconds: float, **aim: Unpack[Aim]) -> SendResult:
-        self._running_loop()
-        if self._under_way.is_full(len(batch.body)):
-            with await self._under_way.wait_for_room(
-                len(batch.body), seconds, self._running_loop
-            ) as room:
-                handle = self._start_batch(batch, room.seconds, **aim)
-        else:
-            handle = self._start_batch(batch, seconds, **aim)
+        try:
+            self._running_loop()
+            if self._under_way.is_full(len(batch.body)):
+                with await self._under_way.wait_for_room(
+                    len(batch.body), seconds, self._running_loop
+                ) as room:
+                    handle = self._start_batch(batch, room.seconds, **aim)
+            else:
+                handle = self._start_batch(batch, seconds, **aim)
+        except BaseException as error:
+            self._hooks.forget(batch.message_ids, error)
+            raise
         return await handle.wait_or_abandon()
 
     def _start_batch(self, batch: Batch, seconds: float, **aim: Unpack[Aim]) -> SendHandle:

@@ -43,6 +43,8 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import HeaderEncoding
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.config import ProducerConfig
@@ -76,6 +78,7 @@ class SendLoop:
         strategy: MQFaultStrategy,
         nursery: trio.Nursery,
         under_way: UnderWay,
+        turned: Callable[[], None],
     ) -> None:
         self._client = client
         self._config = config
@@ -99,7 +102,9 @@ class SendLoop:
             judge=self._conclude,
             go_alone=self._choose,
             limit=self._limit,
+            turned=turned,
         )
+        self.stir = self._outbox.stir
         nursery.start_soon(self._outbox.run)
         self.timekeeper = Timekeeper(under_way.handles, expired=self._expired, resume=self._resumed)
         self._channel_nowait = client.remoting.channel_nowait

@@ -86,10 +86,16 @@ class PlainProperties:
     key is looked through once.
     """
 
-    __slots__ = ("_codes",)
+    __slots__ = ("_code", "_codes", "_rest")
 
     def __init__(self) -> None:
         self._codes = _Codes()
+        self._rest = ""
+        """What followed the unique key of the last message.
+
+        Messages that left together may have the same context of a trace.
+        """
+        self._code: int | None = None
 
     @property
     def saw_sharding(self) -> bool:
@@ -109,7 +115,12 @@ class PlainProperties:
         if not (unique.isalnum() and unique.isascii()):
             return None
         if not start:
-            code = self._codes[text[end:]]
+            rest = text[end:]
+            if rest == self._rest:
+                code = self._code
+            else:
+                code = self._code = self._codes[rest]
+                self._rest = rest
         elif text[start - 1] == _END:
             code = self._codes[text[:start] + text[end:]]
         else:
