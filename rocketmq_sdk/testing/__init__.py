@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         UnhitFaultError,
         WaitTimeoutError,
     )
+    from rocketmq_sdk.testing.faulty_clock import ClockFault, FaultyClock
     from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
     from rocketmq_sdk.testing.interception import intercept
     from rocketmq_sdk.testing.network import Cut, Network, Party
@@ -43,8 +44,10 @@ _HOMES: Final = {
     "BrokerThread": "threads",
     "ClusterThread": "threads",
     "TcpCluster": "tcp_cluster",
+    "ClockFault": "faulty_clock",
     "Cut": "network",
     "UnhitFaultError": "failures",
+    "FaultyClock": "faulty_clock",
     "FaultyFileSystem": "faulty_files",
     "ListenerRaisedError": "failures",
     "Network": "network",
@@ -70,9 +73,11 @@ __all__ = [
     "BlockingBroker",
     "BlockingCluster",
     "BrokerThread",
+    "ClockFault",
     "ClusterThread",
     "Cut",
     "ExpectationError",
+    "FaultyClock",
     "FaultyFileSystem",
     "ListenerRaisedError",
     "Network",

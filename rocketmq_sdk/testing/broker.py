@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, ConnectError, RocketMQError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.route import join_address, split_address
 from rocketmq_sdk.remoting.source import MemoryChannelSource, TcpChannelSource
+from rocketmq_sdk.testing.faulty_clock import FaultyClock
 from rocketmq_sdk.testing.kept_files import KeptFiles
 from rocketmq_sdk.testing.life import BrokerLife
 from rocketmq_sdk.testing.network import Network, Party
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.request import Request
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
     from rocketmq_sdk.broker_embedded.supervision import BrokerHealth
+    from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.remoting.channel import Channel, Handler
     from rocketmq_sdk.remoting.dispatch import Dispatcher
@@ -99,7 +100,7 @@ class TestBroker(RunsOnce):
         self._faulty = files
         self._listen, self._namesrv_listen = listen, namesrv_listen
         self._options: dict[str, Any] = {"config": config, **settings}
-        self.clock: Clock = clock or TrioClock()
+        self.clock = FaultyClock(clock)
         """The broker's clock, which follows virtual time."""
         self.seen = Recording()
         """The requests that it got, in all its lives."""
@@ -109,6 +110,7 @@ class TestBroker(RunsOnce):
             None if disk is None else disk.faults,
             self.seen,
             self._rows,
+            self.clock,
         )
         """What goes wrong, as the test declares it."""
         self.wait = Waits(Observation(lambda: self.embedded, self.seen, self.faults))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.testing.broker import TestBroker
+    from rocketmq_sdk.testing.faulty_clock import ClockFault
     from rocketmq_sdk.testing.snapshots import Snapshot
     from rocketmq_sdk.testing.traffic.recording import Seen
 
@@ -64,12 +65,16 @@ _ACTION: Final = (
         "action",
         str,
         "error, refuse, delay, drop_request, drop_answer, close_connection, out_of_order; of the "
-        "disk: full_disk, slow_disk, unreadable_disk",
+        "disk: full_disk, slow_disk, unreadable_disk; wrong_clock",
         required=True,
     ),
     Field("error", (str, int), "the answer's code, of ResponseCode, by name or number"),
     Field("remark", str, "the answer's remark"),
-    Field("seconds", NUMBER, "of a delay, or of an operation of a slow disk"),
+    Field(
+        "seconds",
+        NUMBER,
+        "of a delay, or of an operation of a slow disk; by which a clock is wrong",
+    ),
     Field("served", bool, "whether the broker does what is asked before it fails"),
     Field("path", str, "files of the disk, such as commitlog/*"),
 )
@@ -97,7 +102,7 @@ class Operations:
         """`advance` moves the broker's clock; None where it cannot be moved."""
         self._broker = broker
         self._advance = advance
-        self._faults: dict[int, RequestFault | DiskFault] = {}
+        self._faults: dict[int, RequestFault | DiskFault | ClockFault] = {}
         self._snapshots: dict[int, Snapshot] = {}
 
     def rows(self) -> tuple[Row, ...]:
@@ -295,7 +300,7 @@ class Operations:
         elif what == "hit":
             fault = self._fault(arguments.get("fault"))
             if not isinstance(fault, RequestFault):
-                raise ConfigurationError("hits of a fault of the disk cannot be waited for")
+                raise ConfigurationError("only hits of a fault of requests can be waited for")
             await wait.hit(fault, count, within=within)
         else:
             raise ConfigurationError(f"nothing is called {what!r} that can be waited for")
@@ -309,10 +314,12 @@ class Operations:
         self._faults[number] = fault
         return _fault(number, fault)
 
-    def _declare(self, arguments: Arguments) -> RequestFault | DiskFault:
+    def _declare(self, arguments: Arguments) -> RequestFault | DiskFault | ClockFault:
         faults, action = self._broker.faults, arguments["action"]
         if action in ("full_disk", "unreadable_disk", "slow_disk"):
             return self._declare_disk(arguments)
+        if action == "wrong_clock":
+            return faults.wrong_clock(float(_needed(arguments.get("seconds"), "seconds")))
         which = faults.on(
             arguments.get("code"),
             topic=arguments.get("topic"),
@@ -353,7 +360,7 @@ class Operations:
         seconds = float(_needed(arguments.get("seconds"), "seconds"))
         return faults.slow_disk(seconds, DiskOperation.SYNC, path)
 
-    def _fault(self, number: Any) -> RequestFault | DiskFault:
+    def _fault(self, number: Any) -> RequestFault | DiskFault | ClockFault:
         found = self._faults.get(int(number)) if str(number).isdecimal() else None
         if found is None:
             raise ConfigurationError(f"there is no fault {number}")
@@ -460,5 +467,5 @@ def _request(seen: Seen) -> Mapping[str, object]:
     }
 
 
-def _fault(number: int, fault: RequestFault | DiskFault) -> Mapping[str, object]:
+def _fault(number: int, fault: RequestFault | DiskFault | ClockFault) -> Mapping[str, object]:
     return {"id": number, "hits": fault.hits, "fault": repr(fault)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import math
 import random
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -20,11 +20,13 @@ from rocketmq_sdk.clock import AlarmClock, begin_at, without_suspensions
 from rocketmq_sdk.distinct import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, MutableSequence
 
 Result = TypeVar("Result")
 EPOCH_MS = 1_700_000_000_000
 """When a simulation begins: 2023-11-14, 22:13:20 UTC."""
+POLLS = 64
+"""Turns of the loop for each of which a real system call would be made."""
 THREAD_PAUSE = 0.0005
 """Real seconds between two looks at what works in threads."""
 NEW_OBJECTS = 50_000
@@ -49,6 +51,15 @@ class JumpingClock(AlarmClock):
     def start_clock(self) -> None:
         """A run begins."""
         self._threads = None
+        scheduler = cast("Any", trio)._core._run
+        with suppress(AttributeError):  # as on Windows: all polls are made there
+            manager = scheduler.GLOBAL_RUN_CONTEXT.runner.io_manager
+            manager._epoll = _FewPolls(manager._epoll, self)
+
+    @property
+    def waits_for_threads(self) -> bool:
+        """Whether something works in a thread."""
+        return self._threads is None or bool(self._threads.borrowed_tokens)
 
     def current_time(self) -> float:
         """Virtual seconds since the begin."""
@@ -80,6 +91,35 @@ class JumpingClock(AlarmClock):
         return 0.0
 
 
+class _FewPolls:
+    """trio's epoll object, asked seldom: in virtual time only threads make events."""
+
+    def __init__(self, epoll: Any, clock: JumpingClock) -> None:
+        self._clock = clock
+        self._poll = epoll.poll
+        self._left = POLLS
+        self.close = epoll.close
+        self.modify = epoll.modify
+        self.register = epoll.register
+        self.unregister = epoll.unregister
+
+    def poll(self, timeout: float, most: int) -> Any:
+        """The events; without a wait each 64th time, or while threads work."""
+        self._left -= 1
+        if timeout <= 0 and self._left and not self._clock.waits_for_threads:
+            return ()
+        self._left = POLLS
+        return self._poll(timeout, most)
+
+
+class _Draws(random.Random):
+    """What the order of tasks is drawn from: most often there is one."""
+
+    def shuffle(self, x: MutableSequence[Any]) -> None:
+        if len(x) > 1:
+            super().shuffle(x)
+
+
 @contextmanager
 def _few_collections() -> Iterator[None]:
     """Look seldom for circles of garbage, and not in what was there before."""
@@ -107,20 +147,20 @@ def seeded(seed: int) -> Iterator[None]:
     which turns it on when it is imported: the two names used here.
     """
     scheduler = cast("Any", trio)._core._run
-    ordered, drawn, state = (
+    ordered, drawn, draws = (
         scheduler._ALLOW_DETERMINISTIC_SCHEDULING,
         random.getstate(),
-        scheduler._r.getstate(),
+        scheduler._r,
     )
     scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True
-    scheduler._r.seed(seed)
+    scheduler._r = _Draws(seed)
     random.seed(seed)
     try:
         with counted(), _few_collections(), without_suspensions():
             yield
     finally:
         scheduler._ALLOW_DETERMINISTIC_SCHEDULING = ordered
-        scheduler._r.setstate(state)
+        scheduler._r = draws
         random.setstate(drawn)
 
 

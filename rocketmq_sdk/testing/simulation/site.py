@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from rocketmq_sdk.testing.faults import Fault
+    from rocketmq_sdk.testing.faulty_clock import ClockFault
     from rocketmq_sdk.testing.simulation.plan import Plan
     from rocketmq_sdk.testing.simulation.trace import Trace
     from rocketmq_sdk.testing.simulation.troubles import DiskFault, Trouble
@@ -139,6 +140,10 @@ class SimulatedCluster:
         if fault.delay:
             return disk.slow(fault.operation, fault.path, delay=fault.delay)
         return disk.fail(fault.operation, fault.path, code=fault.code, times=fault.times)
+
+    def set_clock(self, broker: str, seconds: float) -> ClockFault:
+        """Let a broker's wall clock be wrong, until the lift."""
+        return self.cluster.brokers[broker].clock.wrong_by(seconds)
 
     async def check_up(self, broker: str) -> None:
         """Restart a broker that has suffered so that it takes no messages any more."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from rocketmq_sdk.testing.faults import Fault
+    from rocketmq_sdk.testing.faulty_clock import ClockFault
 
 EVERYBODY: Final = "*"
 """The other side of a cut that takes a broker off the network."""
@@ -43,6 +44,9 @@ class Site(Protocol):
 
     def break_disk(self, broker: str, fault: DiskFault) -> Fault:
         """Let operations of a broker's disk fail or be slow, until the lift."""
+
+    def set_clock(self, broker: str, seconds: float) -> ClockFault:
+        """Let a broker's wall clock be wrong, until the lift."""
 
     async def check_up(self, broker: str) -> None:
         """Restart a broker that has suffered so that it takes no messages any more."""
@@ -165,6 +169,24 @@ class SlowNetwork(Trouble):
         site.slow_down(self.broker, self.seconds)
         yield
         site.slow_down(self.broker, -self.seconds)
+
+
+@attrs.frozen(kw_only=True)
+class WrongClock(Trouble):
+    """A broker's wall clock jumps, forward or back, and back again at the end.
+
+    No plan that is drawn has it.
+    """
+
+    broker: str
+    seconds: float
+
+    @asynccontextmanager
+    async def happening(self, site: Site) -> AsyncIterator[None]:
+        """In all lives of the broker meanwhile."""
+        fault = site.set_clock(self.broker, self.seconds)
+        yield
+        fault.lift()
 
 
 @attrs.frozen(kw_only=True)

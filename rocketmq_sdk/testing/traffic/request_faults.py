@@ -22,6 +22,7 @@ from rocketmq_sdk.testing.failures import UnhitFaultError
 from rocketmq_sdk.testing.faults import Fault as DiskFault
 from rocketmq_sdk.testing.faults import Faults as DiskFaults
 from rocketmq_sdk.testing.faults import Operation
+from rocketmq_sdk.testing.faulty_clock import ClockFault
 from rocketmq_sdk.testing.traffic.fault_actions import (
     Act,
     Reordering,
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.request import Request
     from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
+    from rocketmq_sdk.testing.faulty_clock import FaultyClock
 
 Codes = int | str | Sequence[int | str] | None
 KEPT: Final = 1000
@@ -249,15 +251,17 @@ class RequestFaults:
         disk: DiskFaults | None,
         seen: Recording,
         rows: Callable[[], Mapping[int, Request]],
+        clock: FaultyClock,
     ) -> None:
         """`rows` gives what is served; nothing before the broker has started."""
         self.active: list[RequestFault] = []
         """Those that have an effect."""
-        self.declared: list[RequestFault | DiskFault] = []
+        self.declared: list[RequestFault | DiskFault | ClockFault] = []
         """Those that must have met something when the broker closes."""
         self._rows = rows
         self._name = name
         self._disk = disk
+        self._clock = clock
         self._seen = seen
 
     def on(
@@ -334,6 +338,19 @@ class RequestFaults:
         self.declared.append(fault)
         return fault
 
+    # The clock
+
+    def wrong_clock(self, seconds: float) -> ClockFault:
+        """The broker's wall clock jumps by so many seconds, and back at the lift.
+
+        Forward, or back where `seconds` is negative; several add up. Times of messages
+        and what is due by them follow, timeouts do not. Raises `ConfigurationError` for
+        more than a hundred years.
+        """
+        fault = self._clock.wrong_by(seconds)
+        self.declared.append(fault)
+        return fault
+
     # Keeping them
 
     def add(self, fault: RequestFault) -> None:
@@ -350,6 +367,7 @@ class RequestFaults:
         """End all, without asking whether they met anything."""
         self.active.clear()
         self.declared.clear()
+        self._clock.faults = ()
         if self._disk is not None:
             self._disk.clear()
 
@@ -359,7 +377,9 @@ class RequestFaults:
         if idle:
             raise UnhitFaultError("\n".join(self._explain(fault) for fault in idle))
 
-    def _explain(self, fault: RequestFault | DiskFault) -> str:
+    def _explain(self, fault: RequestFault | DiskFault | ClockFault) -> str:
+        if isinstance(fault, ClockFault):
+            return f"{fault!r}: nobody looked at it"
         if isinstance(fault, DiskFault):
             return f"{fault!r} met no operation"
         which = fault.which
