@@ -21,6 +21,7 @@ from benchmarks.consume import backlog, consume
 from benchmarks.harness import percentile
 from benchmarks.processor import processor_seconds
 from benchmarks.sending import in_flight, one_at_a_time
+from benchmarks.simple import fill, take_simply
 from benchmarks.workers import Broker, broker_process
 from rocketmq_sdk import Admin, EmbeddedBroker, Message, Producer, PushConsumer, ReceivedMessage
 
@@ -113,6 +114,30 @@ async def consuming() -> AsyncIterator[Turn]:
 
 
 @asynccontextmanager
+async def simple() -> AsyncIterator[Turn]:
+    merged, written = (f"enablePopBufferMerge={merge}" for merge in ("true", "false"))
+    with broker_process("--set", merged) as quick, broker_process("--set", written) as plain:
+        for namesrv in (quick, plain):
+            await fill(namesrv, 10_000)
+        groups = count()
+
+        async def turn(_scale: float) -> Figures:
+            group, spent = f"turn{next(groups)}", _Spent(quick)
+            many = await take_simply(quick, f"{group}-many", 10_000, single=False)
+            figures = spent.figures("receive(32), batch ack, merged", 10_000)
+            spent = _Spent(plain)
+            one = await take_simply(plain, f"{group}-one", 5_000, single=True)
+            return {
+                "simple consumer, receive(32), batch ack, merged": ("/s", many),
+                **figures,
+                "simple consumer, single acks, not merged": ("/s", one),
+                **spent.figures("single acks, not merged", 5_000),
+            }
+
+        yield turn
+
+
+@asynccontextmanager
 async def latency() -> AsyncIterator[Turn]:
     times: list[float] = []
     arrived = trio.Event()
@@ -155,6 +180,7 @@ RESIDENT: Final[dict[str, Callable[[], AbstractAsyncContextManager[Turn]]]] = {
     "in_process": in_process,
     "loopback": loopback,
     "consume": consuming,
+    "simple": simple,
     "latency": latency,
 }
 """The benchmarks that can stay."""

@@ -37,7 +37,7 @@ As many as Java's group takes for its own warm-up.
 """
 
 
-async def _simple(namesrv: str, group: str, count: int, *, single: bool) -> float:
+async def take_simply(namesrv: str, group: str, count: int, *, single: bool) -> float:
     """Messages per second from the first answer to the last acknowledgement.
 
     A receive that still waits then does not count.
@@ -99,7 +99,8 @@ async def _lite_pull(namesrv: str, count: int) -> float:
         return (taken - already) / (time.perf_counter() - first)
 
 
-async def _fill(namesrv: str, count: int) -> None:
+async def fill(namesrv: str, count: int) -> None:
+    """Send the messages that groups take."""
     async with Producer("bench", namesrv=namesrv) as producer:
         await Admin(client=producer.client).topics.create("backlog", queues=4)
         await batches(producer, "backlog", count, 100)
@@ -109,9 +110,9 @@ def run(report: Report, scale: float) -> None:
     """One round."""
     count = int(100_000 * scale) // 100 * 100
     with broker_process("--set", "enablePopBufferMerge=true") as namesrv:
-        trio.run(_fill, namesrv, count)
-        trio.run(lambda: _simple(namesrv, "warm", min(WARM, count), single=False))
-        rate = trio.run(lambda: _simple(namesrv, "batch", count, single=False))
+        trio.run(fill, namesrv, count)
+        trio.run(lambda: take_simply(namesrv, "warm", min(WARM, count), single=False))
+        rate = trio.run(lambda: take_simply(namesrv, "batch", count, single=False))
         report.add(
             "simple consumer, receive(32), batch ack, merged",
             "/s",
@@ -120,9 +121,9 @@ def run(report: Report, scale: float) -> None:
         )
         report.add("lite pull consumer, backlog", "/s", trio.run(_lite_pull, namesrv, count))
     with broker_process("--set", "enablePopBufferMerge=false") as namesrv:
-        trio.run(_fill, namesrv, count // 4)
-        trio.run(lambda: _simple(namesrv, "warm", min(WARM, count // 4), single=True))
-        rate = trio.run(lambda: _simple(namesrv, "single", count // 4, single=True))
+        trio.run(fill, namesrv, count // 4)
+        trio.run(lambda: take_simply(namesrv, "warm", min(WARM, count // 4), single=True))
+        rate = trio.run(lambda: take_simply(namesrv, "single", count // 4, single=True))
         report.add(
             "simple consumer, single acks, not merged",
             "/s",

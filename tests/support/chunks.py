@@ -45,7 +45,9 @@ async def exchange(broker: EmbeddedBroker, chunks: Sequence[Sequence[Command]]) 
             if not missing:
                 await trio.testing.wait_all_tasks_blocked()
             while missing:
-                received += await near.receive_some()
+                data = await near.receive_some()
+                assert data, "the broker has closed the connection"
+                received += data
                 for frame in frames_of(received):
                     answers[decode_frame(frame[4:]).opaque] = frame
                     missing -= 1

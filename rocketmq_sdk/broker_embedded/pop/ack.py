@@ -120,31 +120,42 @@ class AckProcessor:
     def ack(self, channel: Channel, request: Command) -> Answer:
         """One message is done."""
         header = AckMessageRequestHeader.from_ext(request.ext_fields)
-        topic, group, queue_id, offset = (
-            header.topic,
-            header.consumer_group,
-            header.queue_id,
-            header.offset,
-        )
-        check_queue(self._core, channel, topic, queue_id)
-        check_offset(self._core, topic, queue_id, offset, behind=1)
-        handle = self._handle(header.extra_info)
+        handle = self.admitted(channel, header)
+        topic, group, queue_id = header.topic, header.consumer_group, header.queue_id
         if handle.is_ordered:
-            return self.acknowledge_ordered(topic, group, queue_id, offset, handle.pop_time)
+            return self.acknowledge_ordered(topic, group, queue_id, header.offset, handle.pop_time)
         return answer_when_stored(
-            self._state.intake, self.acknowledge(topic, group, queue_id, handle, [offset])
+            self._state.intake, self.acknowledge(topic, group, queue_id, handle, [header.offset])
         )
 
+    def admitted(self, channel: Channel, header: AckMessageRequestHeader) -> ReceiptHandle:
+        """The receipt handle of an ack that can be taken.
+
+        Raises `BrokerError` or `FieldError`.
+        """
+        topic, queue_id = header.topic, header.queue_id
+        check_queue(self._core, channel, topic, queue_id)
+        check_offset(self._core, topic, queue_id, header.offset, behind=1)
+        handle = self._handle(header.extra_info)
+        if not handle.is_ordered:
+            check_revive_queue(self._core, self._state, handle.revive_queue_id)
+        return handle
+
     def acknowledge(
-        self, topic: str, group: str, queue_id: int, handle: ReceiptHandle, offsets: list[int]
+        self,
+        topic: str,
+        group: str,
+        queue_id: int,
+        handle: ReceiptHandle,
+        offsets: list[int],
+        requests: int = 1,
     ) -> PutResult | None:
-        """Take acks of one pop of one queue.
+        """Take acks of one pop of one queue; its revive queue is checked.
 
         Returns the result of storing the acks whose checkpoint is not in memory; None
         when all are.
         """
-        check_revive_queue(self._core, self._state, handle.revive_queue_id)
-        self._count(topic, group, queue_id, len(offsets))
+        self._count(topic, group, queue_id, len(offsets), requests)
         state = self._state
         key = match_key(
             topic, group, queue_id, handle.start_offset, handle.pop_time, handle.broker_name
@@ -190,9 +201,11 @@ class AckProcessor:
                 state.waiting.wake(topic, group, queue_id)
         return Command.response()
 
-    def _count(self, topic: str, group: str, queue_id: int, messages: int) -> None:
+    def _count(
+        self, topic: str, group: str, queue_id: int, messages: int, requests: int = 1
+    ) -> None:
         stats = self._core.stats
-        stats.acknowledged(topic, group, messages)
+        stats.acknowledged(topic, group, messages, requests)
         if stats.figures is not None:
             stats.figures.returned(topic, group, queue_id, messages)
 
@@ -276,11 +289,10 @@ class AckProcessor:
             broker_name,
             entry.queue_id,
         )
-        return (
-            self.acknowledge(topic, entry.consumer_group, entry.queue_id, handle, offsets)
-            if offsets
-            else None
-        )
+        if not offsets:
+            return None
+        check_revive_queue(core, self._state, handle.revive_queue_id)
+        return self.acknowledge(topic, entry.consumer_group, entry.queue_id, handle, offsets)
 
 
 def answer_when_stored(

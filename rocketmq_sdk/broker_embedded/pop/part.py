@@ -11,6 +11,7 @@ from rocketmq_sdk.broker_embedded.pop.ack import AckProcessor
 from rocketmq_sdk.broker_embedded.pop.change_invisible import ChangeInvisibleTimeProcessor
 from rocketmq_sdk.broker_embedded.pop.notification import NotificationProcessor
 from rocketmq_sdk.broker_embedded.pop.peek import PeekProcessor
+from rocketmq_sdk.broker_embedded.pop.plain_acks import PlainAcks
 from rocketmq_sdk.broker_embedded.pop.polling import PopHolder
 from rocketmq_sdk.broker_embedded.pop.popping import PopProcessor
 from rocketmq_sdk.broker_embedded.pop.state import PopState
@@ -118,6 +119,7 @@ class PopPart(Part):
                 needs.topic_and_group(Action.SUB),
                 headers.AckMessageRequestHeader,
                 raw=True,
+                together=PlainAcks(self._core, self.state, self._acks).serve,
                 asked=Asked.MASTER,
                 wait=Wait.ACK,
                 writes=Writes.LOG | Writes.OFFSETS,

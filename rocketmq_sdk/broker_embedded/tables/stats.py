@@ -158,12 +158,12 @@ class GroupCounts:
         self.queues: dict[int, Counts] = {}
         self.actions: dict[GroupAction, Counts] = {}
 
-    def count(self, action: GroupAction, tick: int, messages: int) -> None:
-        """It did so with some messages."""
+    def count(self, action: GroupAction, tick: int, messages: int, times: int = 1) -> None:
+        """It did so with some messages, in so many requests."""
         counts = self.actions.get(action)
         if counts is None:
             counts = self.actions[action] = Counts(tick)
-        counts.add(tick, messages, 0)
+        counts.add(tick, messages, 0, times)
 
     @property
     def messages(self) -> int:
@@ -251,9 +251,9 @@ class BrokerStats:
         """A message that a group sent back."""
         self._group(topic, group).count(GroupAction.SEND_BACK, self.tick, 1)
 
-    def acknowledged(self, topic: str, group: str, messages: int = 1) -> None:
-        """Messages that a pop consumer acknowledged."""
-        self._group(topic, group).count(GroupAction.ACKNOWLEDGE, self.tick, messages)
+    def acknowledged(self, topic: str, group: str, messages: int = 1, times: int = 1) -> None:
+        """Messages that a pop consumer acknowledged, in so many requests."""
+        self._group(topic, group).count(GroupAction.ACKNOWLEDGE, self.tick, messages, times)
 
     def checkpoint(self, topic: str, group: str, messages: int = 1) -> None:
         """Checkpoints that were written for pops."""

@@ -82,9 +82,9 @@ class Receipt:
 
         None when it is good. `now` is by `clock.elapsed`.
         """
-        if self.group == _NO_GROUP:
-            return "the message was made by a program; only one that was received has a receipt"
         if self.group != group:
+            if self.group == _NO_GROUP:
+                return "the message was made by a program; only one that was received has a receipt"
             return (
                 f"the receipt handle '{self.handle}' was given to group {self.group!r}, not to "
                 f"{group!r}; use it with a consumer of its own group"

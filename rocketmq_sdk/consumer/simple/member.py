@@ -15,7 +15,7 @@ import trio
 from rocketmq_sdk.client.api.pop import ack_message, batch_ack_messages, change_invisible_time
 from rocketmq_sdk.client.api.send import consumer_send_back
 from rocketmq_sdk.client.observers import Operation, OperationKind, installed, observed
-from rocketmq_sdk.client.side_by_side import answers_of_all, by_broker
+from rocketmq_sdk.client.side_by_side import answers_of_all
 from rocketmq_sdk.client.troubles import one_line, route_reason
 from rocketmq_sdk.clock import elapsed
 from rocketmq_sdk.consumer.group.membership import Membership
@@ -43,7 +43,7 @@ from rocketmq_sdk.protocol.bodies.members import ConsumerData
 from rocketmq_sdk.protocol.subscription import build_subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.config import SimpleConfig
@@ -392,16 +392,18 @@ class SimpleMember(Membership):
             for target in targets:
                 await self._free(target)
             asked = [receipt_of(target) for target in targets]
-        now = elapsed()
-        good: dict[Receipt, None] = {}
+        now, group = elapsed(), self._group
+        work: dict[str, dict[Receipt, None]] = {}
         problems: list[str] = []
         for receipt in asked:
-            problem = receipt.problem(now, self._group)
-            if problem is None:
-                good[receipt] = None
-            else:
+            problem = receipt.problem(now, group)
+            if problem is not None:
                 problems.append(problem)
-        work = by_broker(good, lambda receipt: receipt.handle.broker_name)
+                continue
+            name = receipt.handle.broker_name
+            if name not in work:
+                work[name] = {}
+            work[name][receipt] = None
         busy = {name: trio.Event() for name in work}
         for name, receipts in work.items():
             for receipt in receipts:
@@ -415,25 +417,27 @@ class SimpleMember(Membership):
             raise ReceiptHandleError("; ".join(problems))
 
     async def _ack_at(
-        self, broker_name: str, receipts: Sequence[Receipt], busy: trio.Event
+        self, broker_name: str, receipts: Collection[Receipt], busy: trio.Event
     ) -> None:
         """Acknowledge at one broker; the receipts are `busy` until it is done."""
-        topics = {receipt.topic for receipt in receipts}
-        ack = self._operation(OperationKind.ACK, topics.pop() if len(topics) == 1 else None)
-        ack.address = self._client.broker_address(broker_name)
+        acks = [(receipt.topic, self._group, receipt.handle) for receipt in receipts]
+        topics = Counter([topic for topic, _group, _handle in acks])
         try:
-            with observed(self._observers, ack):
-                await batch_ack_messages(
-                    self._client,
-                    broker_name,
-                    [(receipt.topic, self._group, receipt.handle) for receipt in receipts],
-                )
+            if not self._observers:
+                await batch_ack_messages(self._client, broker_name, acks)
+            else:
+                ack = self._operation(OperationKind.ACK, next(iter(topics), None))
+                if len(topics) > 1:
+                    ack.topic = None
+                ack.address = self._client.broker_address(broker_name)
+                with observed(self._observers, ack):
+                    await batch_ack_messages(self._client, broker_name, acks)
             for receipt in receipts:
                 receipt.acknowledged()
             if self._deliveries is not None:
                 for receipt in receipts:
                     self._deliveries.acknowledged(receipt)
-            for topic, number in Counter([receipt.topic for receipt in receipts]).items():
+            for topic, number in topics.items():
                 self._counters_of(topic).consumed += number
         finally:
             for receipt in receipts:
