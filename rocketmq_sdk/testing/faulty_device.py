@@ -49,6 +49,8 @@ class FaultyDevice:
         Operations are writes, changes of a size, syncs and changes of a name;
         `operations` counts them from 1.
         """
+        self.on_step: Callable[[], None] | None = None
+        """Callback; called before each such operation, in whatever thread it is."""
         self.faults = Faults()
         """What fails or takes its time."""
         self.write_back_chance = 0.0
@@ -110,6 +112,8 @@ class FaultyDevice:
         self.pause()
         if self._dead:
             raise PowerCutError(f"{path}: after the end")
+        if self.on_step is not None:
+            self.on_step()
         self.operations += 1
         return self.operations == self.cut_at
 

@@ -28,192 +28,21 @@ from rocketmq_sdk.broker_embedded.store_tool.verify import verify
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.protocol.batch_codec import encode_batch
-from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
+from support.crash_forks import Forks
+from support.crash_owed import GONE, Key, Wanted, check, check_config, check_index, read_all
 from support.seeded import VirtualClock
 from support.store import STORE_HOST, message
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-Key = tuple[str, int, int]
 TOPICS = ("TopicA", "TopicB")
-GONE = "Fleeting"
 READ = ("*", "commitlog/*", "consumequeue/*", "index/*", "checkpoint", "cleanStop.json", "unsynced")
 SPACE = 1 << 40
 SYNC_FAILURES = 0.1
 """How many lives see a sync fail."""
-
-
-class Wanted:
-    """What the store owes."""
-
-    def __init__(self) -> None:
-        self.durable: dict[Key, tuple[int, bytes]] = {}
-        self.accepted: dict[Key, tuple[int, bytes]] = {}
-        self.written: dict[int, set[bytes]] = {}
-        self.config: set[int] = {0}
-        self.deleting = False
-        self.deleted_below = 0
-        self.expired_below = 0
-        """Up to where retention has removed files."""
-        self.damaged: set[int] = set()
-        """Positions of records that Apache's checks accept although their properties
-        lost bytes.
-        """
-
-    def note(self, key: Key, position: int, record: bytes) -> None:
-        self.accepted[key] = (position, record)
-
-    def saw_write(self, path: str, data: bytes, offset: int) -> None:
-        """What may be found in the log: whatever the store tried to write there,
-        whether it worked or not.
-        """
-        directory, _, name = path.rpartition("/")
-        if directory != "commitlog":
-            return
-        at = 0
-        while at + 8 <= len(data) and data[at + 4 : at + 8] == b"\xda\xa3\x20\xa7":
-            size = int.from_bytes(data[at : at + 4])
-            self.written.setdefault(int(name) + offset + at, set()).add(data[at : at + size])
-            at += size
-
-    def forget_topic(self, topic: str) -> None:
-        for table in (self.durable, self.accepted):
-            for key in [key for key in table if key[0] == topic]:
-                del table[key]
-
-    def survived(self, found: dict[Key, tuple[int, bytes]], log: dict[int, bytes]) -> None:
-        """A recovery is complete: what it showed stays, what it did not show never
-        comes back.
-        """
-        self.durable = dict(found)
-        self.accepted = dict(found)
-        self.written = {position: {record} for position, record in log.items()}
-        self.deleting = False
-        self.deleted_below = min(
-            self.deleted_below,
-            max((position + len(record) for position, record in log.items()), default=0),
-        )
-
-
-def properties_start(record: bytes) -> int:
-    """Where the properties of a V1 record with IPv4 hosts begin."""
-    body_end = 88 + int.from_bytes(record[84:88])
-    return body_end + 1 + record[body_end] + 2
-
-
-def lost_only_properties(found: bytes, written: set[bytes]) -> bool:
-    """Whether a record is one that was written but for zeros in its properties, which
-    no CRC covers: Apache serves it too.
-    """
-    for record in written:
-        if len(record) == len(found):
-            start = properties_start(record)
-            if record[:start] == found[:start] and all(
-                now in (0, then) for now, then in zip(found[start:], record[start:], strict=True)
-            ):
-                return True
-    return False
-
-
-def read_all(store: MessageStore) -> tuple[dict[Key, tuple[int, bytes]], dict[int, bytes]]:
-    """Every message by queue, and every record of the log by position."""
-    found: dict[Key, tuple[int, bytes]] = {}
-    for topic in store.topics():
-        for queue_id in store.queue_ids(topic):
-            for offset in range(
-                store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
-            ):
-                unit = store.queue_unit(topic, queue_id, offset)
-                assert unit is not None, (topic, queue_id, offset)
-                record = store.record_at(unit[0])
-                assert record is not None, (topic, queue_id, offset, unit)
-                assert len(record) == unit[1], (topic, queue_id, offset, unit, len(record))
-                found[topic, queue_id, offset] = (unit[0], record)
-    log: dict[int, bytes] = {}
-    position = store.min_physical_offset
-    size = store.config.mapped_file_size_commit_log
-    while position < store.max_physical_offset:
-        head = store._log.read(position, 8)
-        assert head is not None, position
-        if head[4:8] == b"\xcb\xd4\x31\x94":
-            position += size - position % size
-            continue
-        record = store.record_at(position)
-        assert record is not None, position
-        log[position] = record
-        position += len(record)
-    assert position == store.max_physical_offset
-    return found, log
-
-
-def check(store: MessageStore, wanted: Wanted, *, killed: bool) -> None:
-    """Compare what a store shows with what it owes; then what it shows is what it
-    owes.
-    """
-    found, log = read_all(store)
-    required = wanted.accepted if killed else wanted.durable
-    for key, expected in required.items():
-        if (key[0] == GONE and wanted.deleting) or expected[0] < wanted.expired_below:
-            continue
-        assert key in found, f"lost {key} at {expected[0]}"
-        assert found[key] == expected, f"changed {key}: at {expected[0]}, found at {found[key][0]}"
-    for position, record in log.items():
-        candidates = wanted.written.get(position, set())
-        if record not in candidates:
-            assert lost_only_properties(record, candidates), (
-                f"the record at {position} was never written: {record[:100].hex()}"
-            )
-            wanted.damaged.add(position)
-    positions = {}
-    for key, (position, record) in found.items():
-        decoded = decode_message(record, inflate=False)
-        assert (decoded.topic, decoded.queue_id, decoded.offset) == key, (
-            f"{key} is {decoded.topic, decoded.queue_id, decoded.offset}"
-        )
-        assert log.get(position) == record, f"{key} at {position} is no record of the log"
-        assert key[0] != GONE or position >= wanted.deleted_below, (
-            f"{key} came back after its topic was deleted"
-        )
-        positions[position] = key
-        if position not in wanted.damaged:
-            unit = store.queue_unit(*key)
-            assert unit is not None
-            assert unit[2] == message(tag=decoded.tags).tags_code, (
-                f"{key} has the tags code {unit[2]}"
-            )
-    for position, record in log.items():
-        decoded = decode_message(record, inflate=False)
-        if decoded.topic != GONE and position >= wanted.expired_below:
-            assert position in positions, (
-                f"the record at {position} ({decoded.topic} {decoded.queue_id} {decoded.offset}) "
-                "is in no queue"
-            )
-    wanted.survived(found, log)
-
-
-async def check_index(store: MessageStore, wanted: Wanted, generator: Random) -> None:
-    """Some messages of what the store owes are found by their keys."""
-    if not store.config.message_index_enable:
-        return
-    keyed = [
-        (key, position)
-        for key, (position, record) in wanted.accepted.items()
-        if position not in wanted.damaged and b"KEYS\x01" in record
-    ]
-    for key, position in generator.sample(keyed, min(3, len(keyed))):
-        name = decode_message(wanted.accepted[key][1], inflate=False).properties["KEYS"]
-        with trio.move_on_after(60):
-            # What a full disk has made way for meanwhile is owed no more.
-            while (
-                position >= store.min_physical_offset
-                and position not in (await store.query(key[0], name, 32)).physical_offsets
-            ):
-                await trio.sleep(1)
-            continue
-        raise AssertionError(f"{key} at {position} is not found by its key {name}")
 
 
 def make_config(generator: Random) -> StoreConfig:
@@ -468,14 +297,6 @@ class Life:
         self.wanted.deleted_below = end
 
 
-def check_config(files: FaultyFileSystem, wanted: Wanted) -> None:
-    """The file holds the value before or the value after."""
-    loaded = ConfigFile(files, "topics.json").load()
-    value = loaded["value"] if isinstance(loaded, dict) else 0
-    assert value in wanted.config, f"the configuration is {value}, written were {wanted.config}"
-    wanted.config = {value}
-
-
 async def _live(
     life_number: int,
     files: FaultyFileSystem,
@@ -485,6 +306,7 @@ async def _live(
     *,
     killed: bool,
     steps: int,
+    forks: Forks,
 ) -> bool:
     """One life; gives whether it ended with a clean stop."""
     store = MessageStore(config, files, VirtualClock(), STORE_HOST)
@@ -493,6 +315,7 @@ async def _live(
         async with store:
             check(store, wanted, killed=killed)
             check_config(files, wanted)
+            forks.begin(files, store, wanted)
             await check_index(store, wanted, generator)
             life = Life(store, files, wanted, generator, life_number)
             life.config.load()
@@ -504,7 +327,7 @@ async def _live(
             raise AssertionError(f"the store could not be opened: {error}") from error
         files.halt()
     finally:
-        files.told_used_ratio = None
+        files.told_used_ratio = files.on_step = None
         wanted.expired_below = max(wanted.expired_below, store.min_physical_offset)
     return not files.dead and not files.exists("abort")
 
@@ -521,11 +344,28 @@ def forgot_log(files: FaultyFileSystem) -> bool:
     )
 
 
-async def run_seed(seed: int) -> int:
-    """One run of several lives; gives the number of crashes. Raises `AssertionError`
-    for what the store got wrong.
+async def _check_forks(forks: Forks, config: StoreConfig) -> int:
+    """Recover from each power cut beside a life; gives their number."""
+    taken = forks.take()
+    for fork in taken:
+        fork.files.on_write = fork.wanted.saw_write
+        try:
+            async with MessageStore(config, fork.files, VirtualClock(), STORE_HOST) as store:
+                check(store, fork.wanted, killed=False)
+                check_config(fork.files, fork.wanted)
+                await check_index(store, fork.wanted, Random(fork.operation))
+        except Exception as error:
+            error.add_note(f"after a power cut before operation {fork.operation}")
+            raise
+    return len(taken)
+
+
+async def run_seed(seed: int, *, forks: int = 0) -> int:
+    """One run of several lives, each with so many power cuts beside it; gives the
+    number of crashes and of these. Raises `AssertionError` for what the store got
+    wrong.
     """
-    generator = Random(seed)
+    generator, beside = Random(seed), Forks(seed, forks)
     config = make_config(generator)
     files = FaultyFileSystem(
         seed, page_size=generator.choice([512, 512, 4096]), blocking=generator.random() < 0.7
@@ -559,7 +399,9 @@ async def run_seed(seed: int) -> int:
             generator,
             killed=killed,
             steps=generator.choice([0, 1, 30, 60]),
+            forks=beside,
         )
+        crashes += await _check_forks(beside, config)
         unnoted = forgot_log(files)
         files.faults.clear()
         files.limit_bytes = SPACE

@@ -1,6 +1,10 @@
 """The crash suite by command:
 `python -m tools.crash_points --points 10000 [--first SEED] [--of KIND]`, in the
 directory `tests`. Exit code 0 when all passed.
+
+A point is a run of several lives, by its seed. A crash is a power cut or a kill in one
+place with a recovery from it that is checked; a life of a store has `--forks` of them
+beside the one that ends it.
 """
 
 from __future__ import annotations
@@ -88,10 +92,14 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1e9, help="end earlier, after so long")
     parser.add_argument("--stop-at", type=int, default=20, metavar="FAILURES")
     parser.add_argument("--of", choices=RUNS, default="stores", help="what to crash")
+    parser.add_argument("--forks", type=int, default=20, help="power cuts beside a store's life")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     seconds = options.minutes * 60
-    return _run(options.first, options.points, options.stop_at, seconds, RUNS[options.of])
+    run_one = RUNS[options.of]
+    if options.of == "stores":
+        run_one = partial(run_seed, forks=options.forks)
+    return _run(options.first, options.points, options.stop_at, seconds, run_one)
 
 
 if __name__ == "__main__":
