@@ -25,7 +25,7 @@ from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.hooks import SendHooks
 from rocketmq_sdk.producer.message_type import TypeCheck
 from rocketmq_sdk.producer.outcome import final_error
-from rocketmq_sdk.producer.outgoing import check_size, compressed, leaving_body, tail_of
+from rocketmq_sdk.producer.outgoing import Forms, check_size, compressed, leaving_body, tail_of
 from rocketmq_sdk.producer.queue_selector import UNSET
 from rocketmq_sdk.producer.request_reply import RequestTable
 from rocketmq_sdk.producer.send import SendLoop
@@ -89,6 +89,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         self._attempts = self.config.most_attempts
         self._timeout = self.config.send_timeout
         self._id_digits = self.client.ids.digits
+        self._forms = Forms(self._id_digits)
         self._hooks = SendHooks(self._group, self.config, self.client.client_id)
         self._hooked = self._hooks.any
         if self._hooked:

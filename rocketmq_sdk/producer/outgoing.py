@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, repeat
+from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.names import RETRY_PREFIX, check_send_topic
-from rocketmq_sdk.protocol.batch_codec import FRAME_OVERHEAD, batch_head
+from rocketmq_sdk.protocol.batch_codec import FRAME_OVERHEAD, batch_head, batch_heads
 from rocketmq_sdk.protocol.compression import compress
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.text import encode_text
@@ -127,20 +129,33 @@ def element_of(message: Message, forms: Forms) -> tuple[Element, int]:
     return (0 if message.is_plain else message.flag, body, form), form.overhead + len(body)
 
 
-def encode_elements(elements: Iterable[Element], ids: Iterable[str]) -> bytes:
-    """The body of a batch of messages with these unique ids."""
-    parts: list[bytes] = []
-    head = before = behind = b""
-    known, last_flag, last = None, 0, -1
-    for (flag, body, form), message_id in zip(elements, ids, strict=True):
-        length = len(body)
-        # Messages that follow each other are mostly alike.
-        if form is not known or length != last or flag != last_flag:
-            known, last, last_flag = form, length, flag
-            head = batch_head(form.overhead + length, flag, length)
-            before, behind = form.before, form.behind
-        parts += (head, body, before, message_id.encode(), behind)
-    return b"".join(parts)
+def encode_elements(elements: Iterable[Element], ids: Sequence[str]) -> bytes:
+    """The body of a batch of messages with these unique ids, all of one length."""
+    flags, bodies, forms = zip(*elements, strict=True)
+    return _encode(flags, bodies, forms, ids)
+
+
+# By columns, and each by C: most messages of a batch are alike.
+def _encode(
+    flags: Sequence[int], bodies: Sequence[bytes], forms: Sequence[Form], ids: Sequence[str]
+) -> bytes:
+    count, lengths = len(ids), list(map(len, bodies))
+    flag, length, form = flags[0], lengths[0], forms[0]
+    keys = map(str.encode, ids)
+    if forms.count(form) != count:
+        totals = [form.overhead + length for form, length in zip(forms, lengths, strict=True)]
+        befores, behinds = [form.before for form in forms], [form.behind for form in forms]
+        heads = batch_heads(totals, flags, lengths)
+        parts = zip(heads, bodies, befores, keys, behinds, strict=True)
+        return b"".join(chain.from_iterable(parts))
+    before, behind = repeat(form.before, count), repeat(form.behind, count)
+    if flags.count(flag) != count or lengths.count(length) != count:
+        overhead = form.overhead
+        heads = batch_heads([overhead + length for length in lengths], flags, lengths)
+        return b"".join(chain.from_iterable(zip(heads, bodies, before, keys, behind, strict=True)))
+    head = batch_head(form.overhead + length, flag, length)
+    pack = Struct(f"{len(head)}s{length}s{len(form.before)}s{len(ids[0])}s{len(form.behind)}s").pack
+    return b"".join(map(pack, repeat(head), bodies, before, keys, behind))
 
 
 def no_message(given: object) -> WrongTypeError:
@@ -182,9 +197,9 @@ def check_one_sharding_key(messages: Sequence[Message]) -> None:
 # batch pass whose messages have a time to be delivered at, and the broker then delivers
 # them at once.
 def make_batch(
-    messages: Sequence[Message], config: ProducerConfig, ids: UniqueIdGenerator
+    messages: Sequence[Message], config: ProducerConfig, ids: UniqueIdGenerator, known: Forms
 ) -> Batch:
-    """Encode messages of one topic as one request.
+    """Encode messages of one topic as one request; `known` are the producer's forms.
 
     Raises `ConfigurationError` when there is none, when they differ in topic or
     `wait_store_ok`, when one of them is delayed or goes to a retry topic, and when they
@@ -197,29 +212,31 @@ def make_batch(
     check_send_topic(topic)
     if topic.startswith(RETRY_PREFIX):
         raise ConfigurationError(f"messages to the retry topic {topic!r} cannot be sent in a batch")
-    most, forms = config.max_message_size, Forms(ids.digits)
-    elements: list[Element] = []
-    total = 0
-    for message in messages:
-        body = message.body
-        flag = 0
-        if message.topic != topic or not (wait and message.is_plain):
+    count, most = len(messages), config.max_message_size
+    flags, bodies = [0] * count, [message.body for message in messages]
+    texts = [message._text or message.property_text() for message in messages]
+    plain = wait and [message.is_plain for message in messages].count(True) == count
+    if not plain or {message.topic for message in messages} != {topic}:
+        for message in messages:
             _check_for_batch(message, first)
-            flag = message.flag
-        if not 0 < (length := len(body)) <= most:
-            check_size(length, most)
-        form = forms[message._text or message.property_text()]
-        elements.append((flag, body, form))
-        total += form.overhead + length
+        flags = [message.flag for message in messages]
+    for size in set(map(len, bodies)):
+        check_size(size, most)
+    if texts.count(texts[0]) == count:
+        forms = [known[texts[0]]] * count
+        total = count * forms[0].overhead
+    else:
+        forms = [known[text] for text in texts]
+        total = sum([form.overhead for form in forms])
+    total += sum(map(len, bodies))
     if total > most:
         raise ConfigurationError(
             f"the batch has {total} bytes, more than max_message_size = {most}; send it in parts"
         )
-    *message_ids, own_id = ids.next_ids(len(elements) + 1)
+    *message_ids, own_id = ids.next_ids(count + 1)
     properties = f"UNIQ_KEY\x01{own_id}\x02WAIT\x01{'true' if wait else 'false'}\x02"
-    return Batch(
-        topic, ",".join(message_ids), properties, encode_elements(elements, message_ids), first
-    )
+    body = _encode(flags, bodies, forms, message_ids)
+    return Batch(topic, ",".join(message_ids), properties, body, first)
 
 
 def _check_for_batch(message: Message, first: Message) -> None:

@@ -333,11 +333,11 @@ class Producer(SendEngine):
         if aim == _NO_AIM:
             check_one_sharding_key(messages)
         if not self._hooks.observers:
-            return make_batch(messages, self.config, self.client.ids), seconds
+            return make_batch(messages, self.config, self.client.ids, self._forms), seconds
         made: list[Batch] = []
 
         def encode(messages: Sequence[Message]) -> str:
-            made.append(make_batch(messages, self.config, self.client.ids))
+            made.append(make_batch(messages, self.config, self.client.ids, self._forms))
             return made[0].message_ids
 
         self._hooks.join(messages, encode)

@@ -25,6 +25,7 @@ from rocketmq_sdk.protocol.headers.send import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
 )
+from rocketmq_sdk.remoting.housekeeper import housekeeper
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 class SendPart(Part):
     """Sends of producers, messages that consumers send back, replies to requests."""
 
-    __slots__ = ("_back", "_cluster", "_plain", "_replies", "_sends")
+    __slots__ = ("_back", "_cluster", "_core", "_plain", "_replies", "_sends")
 
     def __init__(
         self,
@@ -49,11 +50,16 @@ class SendPart(Part):
         members: MemberPart,
         registration: RegistrationService,
     ) -> None:
+        self._core = core
         self._sends = SendProcessor(core, intake, transactions, members, registration)
         self._plain = PlainSends(core, self._sends)
         self._replies = ReplyProcessor(core, intake, transactions, members, registration)
         self._back = SendBackProcessor(core, intake)
         self._cluster = core.config.current.broker_cluster_name
+
+    async def load(self) -> None:
+        """Let what comes with a chunk be indexed once its answers have left."""
+        self._core.store.index_when_idle(housekeeper().after_chunk)
 
     def requests(self) -> Iterable[Request]:
         """Three ways to send, two to reply, and sending back."""

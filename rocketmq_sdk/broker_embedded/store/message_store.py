@@ -257,6 +257,14 @@ class MessageStore(ReadableStore, RunsOnce):
         """
         self._dispatcher.listen(listener, topic=topic, waiting=waiting)
 
+    def index_when_idle(self, when_idle: Callable[[Callable[[], None]], bool]) -> None:
+        """Have messages that came together indexed as soon as nobody waits for them.
+
+        Without this, and whatever else comes, they are when the queues are flushed.
+        `when_idle` has something short called then; False where it cannot tell.
+        """
+        self._index.when_idle = when_idle
+
     # --- state
 
     def troubles(self) -> Iterator[str]:

@@ -19,6 +19,7 @@ from rocketmq_sdk.broker_embedded.store.append.client_batch import ClientBatch
 from rocketmq_sdk.broker_embedded.store.append.run import Run
 from rocketmq_sdk.broker_embedded.store.append.tags_codes import tags_codes
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
+from rocketmq_sdk.broker_embedded.store.index.keys import alike
 from rocketmq_sdk.broker_embedded.store.index.service import IndexService, is_indexed
 from rocketmq_sdk.broker_embedded.store.log.commit_log import CommitLog, NoNextFileError
 from rocketmq_sdk.broker_embedded.store.log.record import BLANK_SIZE, is_dispatched
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.broker_embedded.store.flush.log_flusher import LogFlusher
     from rocketmq_sdk.broker_embedded.store.flush.queue_flusher import QueueFlusher
+    from rocketmq_sdk.broker_embedded.store.index.keys import Alike
     from rocketmq_sdk.broker_embedded.store.state import StoreState
     from rocketmq_sdk.clock import Clock
 
@@ -206,7 +208,7 @@ class Appender:
         self._stored(count, now)
         first = queue.next_offset
         queue.next_offset = first + count
-        self._dispatch_run(queue, first, now, positions, batch.sizes, batch.properties())
+        self._dispatch_run(queue, first, now, batch)
         return PutResult(PutStatus.PUT_OK, start, size, first, now, count, positions)
 
     # --- runs
@@ -437,17 +439,11 @@ class Appender:
         unit = (queue, offset, code, now, position, size, text, count)
         self._pending.append((position, position + size, self._into_queue, unit))
 
-    def _dispatch_run(
-        self,
-        queue: Queue,
-        first: int,
-        now: int,
-        positions: list[int],
-        sizes: list[int],
-        properties: list[bytes],
-    ) -> None:
-        """Put a run of records of one queue into it, after their sync where asked."""
-        codes = tags_codes(properties)
+    def _dispatch_run(self, queue: Queue, first: int, now: int, batch: ClientBatch) -> None:
+        """Put the records of a batch into their queue, after their sync where asked."""
+        positions, sizes, properties = batch.positions, batch.sizes, batch.properties
+        same = alike(properties)
+        codes = tags_codes(properties, same)
         end = positions[-1] + sizes[-1]
         if not isinstance(queue, ConsumeQueue) or queue.ext is not None:
             for offset, position, size, code, raw in zip(
@@ -458,7 +454,7 @@ class Appender:
                 self._pending.append((position, position + size, self._into_queue, unit))
         else:
             units = list(map(_pack_unit, positions, sizes, codes))
-            whole = (queue, first, now, positions, units, codes, properties, end)
+            whole = (queue, first, now, positions, units, codes, properties, same, end)
             self._pending.append((positions[0], end, self._batch_into_queue, whole))
         if not self._sync_flush:
             self.dispatch_up_to(end)
@@ -471,12 +467,13 @@ class Appender:
         positions: list[int],
         units: list[bytes],
         codes: list[int],
-        properties: list[bytes],
+        properties: Sequence[bytes],
+        same: Alike | None,
         end: int,
     ) -> None:
         """Put the messages of a batch into their queue."""
         if self._index.noting:
-            self._note_batch(queue.topic, properties, positions, now)
+            self._note_batch(queue.topic, properties, positions, now, same)
         if queue.removed:
             return
         queue.append_all(units, end)

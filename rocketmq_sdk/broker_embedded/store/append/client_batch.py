@@ -13,7 +13,7 @@ import zlib
 from itertools import accumulate, chain, repeat
 from itertools import count as count_from
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import LocalProtocolError
 from rocketmq_sdk.protocol.batch_codec import decode_batch
@@ -27,10 +27,13 @@ from rocketmq_sdk.protocol.message_codec import (
 )
 from rocketmq_sdk.protocol.property_crc import fill_property_crc, reserve_property_crc
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 _FRAME: Final = Struct(">iIIii")
 _SHORT: Final = Struct(">h")
-_SHORT_MAX: Final = 0x7F
-"""The high byte of the longest properties."""
+_LONGEST: Final = 0x7FFF
+"""Bytes of the longest properties."""
 _SHARED: Final = tuple(Struct(f">iq{born}sq{store}siq") for store in (8, 20) for born in (8, 20))
 """System flag to prepared offset, by the two host bits: the same in all records."""
 _HEADS: Final = tuple(Struct(f">iIIiiqq{shared.size}si") for shared in _SHARED)
@@ -42,77 +45,88 @@ class ClientBatch:
     `sizes` and `positions` of their records are there once `encode` has run.
     """
 
-    __slots__ = ("_alike", "_bodies", "_flags", "_tails", "_with_crc", "positions", "sizes")
+    __slots__ = (
+        "_alike",
+        "_bodies",
+        "_flags",
+        "_lengths",
+        "_with_crc",
+        "positions",
+        "properties",
+        "sizes",
+    )
 
     def __init__(self, data: bytes, *, with_crc: bool = False) -> None:
         """Raises `RemoteProtocolError` as `decode_batch`.
 
         `with_crc`: the properties of the records end with the CRC of the record.
         """
-        self._bodies: list[bytes] = []
+        self._bodies: Sequence[bytes] = []
         self._flags: list[int] = []
-        self._tails: list[bytes] = []
-        """Length and bytes of the properties, as they stand in batch and record."""
+        self._lengths: Sequence[bytes] = []
+        """Lengths of the properties, as they stand in batch and record."""
         self._with_crc = with_crc
+        self.properties: Sequence[bytes] = []
+        """The stored properties of each message."""
         self.sizes: list[int] = []
         self.positions: list[int] = []
         self._alike = self._split_alike(data)
         if not self._alike:
             self._split(data)
         if with_crc:
-            self._tails = [
-                _tail(reserve_property_crc(properties, from_batch=True))
-                for properties in self.properties()
+            self.properties = [
+                reserve_property_crc(text, from_batch=True) for text in self.properties
             ]
+            self._lengths = [_length(text) for text in self.properties]
+            self._alike = False
 
     def _split_alike(self, data: bytes) -> bool:
         """`_split` of messages with the same lengths and flag, without a look at each.
 
         False, and nothing is done, where they are not alike.
         """
-        size, start = len(data), _FRAME.size
+        start, size = _FRAME.size, len(data)
         if size < start:
             return False
         total, _magic, _crc, flag, length = _FRAME.unpack_from(data)
-        end = start + length
-        if length < 0 or total < end + 2 or size % total:
+        rest = total - start - length - _SHORT.size
+        if length < 0 or not 0 <= rest <= _LONGEST or size % total:
             return False
-        count, head, high, low = size // total, data[:start], data[end], data[end + 1]
-        if (
-            high << 8 | low != total - end - 2
-            or high > _SHORT_MAX
-            or data[end::total] != bytes((high,)) * count
-            or data[end + 1 :: total] != bytes((low,)) * count
-            or [data[at : at + start] for at in range(0, size, total)].count(head) != count
-        ):
+        parts = struct.iter_unpack(f"{start}s{length}s{_SHORT.size}s{rest}s", data)
+        columns: list[tuple[bytes, ...]] = list(zip(*parts, strict=True))
+        heads, bodies, lengths, properties = columns
+        count, behind = len(heads), _SHORT.pack(rest)
+        if heads.count(heads[0]) != count or lengths.count(behind) != count:
             return False
-        rest = total - end
-        self._bodies = [data[at : at + length] for at in range(start, size, total)]
-        self._tails = [data[at : at + rest] for at in range(end, size, total)]
+        self._bodies, self._lengths, self.properties = bodies, lengths, properties
         self._flags = [flag] * count
         return True
 
     def _split(self, data: bytes) -> None:
-        note_body, note_tail = self._bodies.append, self._tails.append
+        bodies, lengths = list[bytes](), list[bytes]()
+        properties = list[bytes]()
         note_flag = self._flags.append
         unpack, unpack_short, head_size = _FRAME.unpack_from, _SHORT.unpack_from, _FRAME.size
         at, size = 0, len(data)
+        self._bodies, self._lengths, self.properties = bodies, lengths, properties
         try:
             while at < size:
                 total, _magic, _crc, flag, length = unpack(data, at)
                 start = at + head_size
                 body_end = start + length
                 at += total
+                text_start = body_end + 2
                 (properties_length,) = unpack_short(data, body_end)
                 if (
-                    body_end + 2 + properties_length != at
+                    text_start + properties_length != at
                     or length < 0
                     or properties_length < 0
                     or at > size
                 ):
                     break
-                note_body(data[start:body_end])
-                note_tail(data[body_end:at])
+                bodies.append(data[start:body_end])
+                lengths.append(data[body_end:text_start])
+                properties.append(data[text_start:at])
                 note_flag(flag)
             else:
                 return
@@ -123,10 +137,6 @@ class ClientBatch:
 
     def __len__(self) -> int:
         return len(self._flags)
-
-    def properties(self) -> list[bytes]:
-        """The stored properties of each message."""
-        return [tail[2:] for tail in self._tails]
 
     def encode(
         self,
@@ -151,8 +161,9 @@ class ClientBatch:
         head = _HEADS[kind]
         magic, size_bytes = (MAGIC_V1, 1) if len(topic) <= MAX_TOPIC_BYTES_V1 else (MAGIC_V2, 2)
         middle = len(topic).to_bytes(size_bytes, "big") + topic
-        bodies, tails = self._bodies, self._tails
-        self._place(position, head.size + len(middle))
+        bodies, lengths = self._bodies, self._lengths
+        middles = repeat(middle + lengths[0]) if self._alike else map(middle.__add__, lengths)
+        self._place(position, head.size + len(middle) + _SHORT.size)
         crc32 = zlib.crc32
         try:
             shared = _SHARED[kind].pack(
@@ -177,7 +188,7 @@ class ClientBatch:
                 map(len, bodies),
             )
             records = b"".join(
-                chain.from_iterable(zip(heads, bodies, repeat(middle), tails, strict=False))
+                chain.from_iterable(zip(heads, bodies, middles, self.properties, strict=False))
             )
         except struct.error as error:
             raise LocalProtocolError(
@@ -187,14 +198,14 @@ class ClientBatch:
 
     def _place(self, position: int, fixed: int) -> None:
         """Note where the records are that take so many bytes besides what differs."""
-        if self._alike and not self._with_crc:
-            count, size = len(self._bodies), fixed + len(self._bodies[0]) + len(self._tails[0])
+        bodies, properties = self._bodies, self.properties
+        if self._alike:
+            count, size = len(bodies), fixed + len(bodies[0]) + len(properties[0])
             self.sizes = [size] * count
             self.positions = list(range(position, position + count * size, size))
             return
         self.sizes = [
-            fixed + len(body) + len(tail)
-            for body, tail in zip(self._bodies, self._tails, strict=True)
+            fixed + len(body) + len(text) for body, text in zip(bodies, properties, strict=True)
         ]
         self.positions = list(accumulate(self.sizes, initial=position))
         self.positions.pop()
@@ -210,10 +221,10 @@ class ClientBatch:
         )
 
 
-def _tail(properties: bytes) -> bytes:
-    """Properties with their length. Raises `LocalProtocolError` for too long ones."""
+def _length(properties: bytes) -> bytes:
+    """The length of properties. Raises `LocalProtocolError` for too long ones."""
     try:
-        return _SHORT.pack(len(properties)) + properties
+        return _SHORT.pack(len(properties))
     except struct.error:
         raise LocalProtocolError(
             f"the properties of a message take {len(properties)} bytes with their CRC"

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.store.index.keys import alike
 from rocketmq_sdk.model.properties import TAGS, UNIQ_KEY, property_in_text
 from rocketmq_sdk.protocol.subscription import tags_code
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rocketmq_sdk.broker_embedded.store.index.keys import Alike
 
 _UNIQ_KEY: Final = f"{UNIQ_KEY}\x01".encode()
 _UNIQ_KEY_SIZE: Final = len(_UNIQ_KEY)
 _END: Final = b"\x02"
 
 
-def tags_codes(properties: list[bytes]) -> list[int]:
-    """The tags codes of the messages of a batch.
+def tags_codes(properties: Sequence[bytes], same: Alike | None) -> list[int]:
+    """The tags codes of the messages of a batch; `same` says in how far they are alike.
 
     Messages of a batch often differ only in their unique keys; equal rests are parsed
     once.
     """
-    if alike(properties) is not None:
+    if same is not None:
         properties, times = properties[:1], len(properties)
     else:
         times = 1

@@ -158,6 +158,11 @@ class IndexFile:
         return self.count >= self.capacity
 
     @property
+    def room(self) -> int:
+        """How many entries can be added; 0 while the slots have to be read first."""
+        return 0 if self._heads is None else max(0, self.capacity - self.count)
+
+    @property
     def unwritten_bytes(self) -> int:
         """Bytes of entries that are only in memory."""
         return len(self._tail)

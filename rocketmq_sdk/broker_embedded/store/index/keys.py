@@ -82,7 +82,11 @@ def _property(text: str, name: str, marker: str) -> str | None:
     return text[start:end] if end > start else property_in_text(text, name)
 
 
-def alike(properties: Sequence[bytes]) -> tuple[int, list[bytes]] | None:
+Alike = tuple[int, list[bytes]]
+"""Where a unique key ends, and columns of its last characters: see `alike`."""
+
+
+def alike(properties: Sequence[bytes]) -> Alike | None:
     """What texts of properties that begin with a unique key differ in, if in little.
 
     Returns where the key ends in all of them, and of its last `COUNTER` characters the
@@ -144,13 +148,19 @@ class KeyHasher:
         return [self._hash_unique(topic, properties[_UNIQ_KEY_AT:end]), *others]
 
     def hashes_of_batch(
-        self, topic: str, properties: list[bytes], positions: list[int]
+        self,
+        topic: str,
+        properties: Sequence[bytes],
+        positions: list[int],
+        same: Alike | None = None,
     ) -> tuple[list[int], list[int]]:
         """The hashes of the entries of several messages.
 
         Returns them with a list that has the position of its message for each hash.
+        `same` is what `alike` says, where it has been asked.
         """
-        same = alike(properties)
+        if same is None:
+            same = alike(properties)
         if same is not None and (hashes := self._of_alike(topic, properties[0], *same)):
             return self._with_others(hashes, positions)
         found: list[int] = []

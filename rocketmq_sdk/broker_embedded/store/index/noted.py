@@ -6,10 +6,13 @@ counted by the length of properties, not by messages.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator, Sequence
+
+    from rocketmq_sdk.broker_embedded.store.index.keys import Alike
 
 MOST_NOTED_CHARACTERS: Final = 32 * 1024 * 1024
 """Properties that may wait in memory; what is behind them is indexed from the log."""
@@ -24,15 +27,22 @@ class NotedBatch:
     The first `made` of them are in the index.
     """
 
-    __slots__ = ("made", "positions", "properties", "store_timestamp", "topic")
+    __slots__ = ("made", "positions", "properties", "same", "store_timestamp", "topic")
 
     def __init__(
-        self, topic: str, properties: list[bytes], positions: list[int], store_timestamp: int
+        self,
+        topic: str,
+        properties: Sequence[bytes],
+        positions: list[int],
+        store_timestamp: int,
+        same: Alike | None = None,
     ) -> None:
         self.topic = topic
         self.properties = properties
         self.positions = positions
         self.store_timestamp = store_timestamp
+        self.same = same
+        """What `alike` says of the properties, where it has been asked."""
         self.made = 0
 
     @property
@@ -51,9 +61,16 @@ def work_of(messages: int, characters: int) -> int:
 
 
 def batches_of(
-    topic: str, properties: list[bytes], positions: list[int], store_timestamp: int
+    topic: str,
+    properties: Sequence[bytes],
+    positions: list[int],
+    store_timestamp: int,
+    same: Alike | None = None,
 ) -> Iterator[NotedBatch]:
     """Messages of a batch in parts that do not take long."""
+    if len(positions) <= _AT_ONCE and sum(map(len, properties)) < _AT_ONCE * _OF_ONE:
+        yield NotedBatch(topic, properties, positions, store_timestamp, same)
+        return
     first = characters = 0
     for end, one in enumerate(properties, 1):
         characters += len(one)
@@ -64,9 +81,32 @@ def batches_of(
         yield NotedBatch(topic, properties[first:], positions[first:], store_timestamp)
 
 
-def characters_in(waiting: Iterable[Noted]) -> int:
-    """The properties of all of them."""
-    return sum(
-        sum(map(len, noted.properties)) if isinstance(noted, NotedBatch) else len(noted[1])
-        for noted in waiting
-    )
+class Waiting(deque[Noted]):
+    """What is noted and not in the index, in the order of positions."""
+
+    __slots__ = ()
+
+    def first_position(self, end: int) -> int:
+        """The position of the first message; `end` without any."""
+        if not self:
+            return end
+        first = self[0]
+        return first.positions[first.made] if isinstance(first, NotedBatch) else first[2]
+
+    @property
+    def messages(self) -> int:
+        """How many messages wait."""
+        return sum(
+            [
+                len(noted.positions) - noted.made if isinstance(noted, NotedBatch) else 1
+                for noted in self
+            ]
+        )
+
+    @property
+    def characters(self) -> int:
+        """The properties of all of them."""
+        return sum(
+            sum(map(len, noted.properties)) if isinstance(noted, NotedBatch) else len(noted[1])
+            for noted in self
+        )

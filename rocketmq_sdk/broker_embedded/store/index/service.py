@@ -1,8 +1,9 @@
 """The key index of a store: its files, what goes into them, and lookups.
 
 `IndexService` of Apache RocketMQ 5.4.0. A put only notes the message; the entries are
-made in batches, by the flush service or at a lookup, and the files are written when
-much has gathered or everything has to become durable. What is lost with a kill is
+made in batches: when nobody waits for what came together (`when_idle`), by the flush
+service, or at a lookup. The files are written when much has gathered or everything has
+to become durable. What is lost with a kill is
 rebuilt from the log.
 
 Apache's rule after a kill is kept: files whose last message is newer than the
@@ -18,36 +19,36 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import deque
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.broker_embedded.store.index.entries import EntryMaker
 from rocketmq_sdk.broker_embedded.store.index.file import (
     IndexFile,
     file_size,
     require_size,
     sizes_in,
 )
-from rocketmq_sdk.broker_embedded.store.index.keys import KeyHasher, key_hash
+from rocketmq_sdk.broker_embedded.store.index.keys import key_hash
 from rocketmq_sdk.broker_embedded.store.index.noted import (
     MOST_NOTED_CHARACTERS,
-    Noted,
     NotedBatch,
+    Waiting,
     batches_of,
-    characters_in,
     work_of,
 )
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.flags import SysFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.broker_embedded.store.files.checkpoint import Checkpoint
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+    from rocketmq_sdk.broker_embedded.store.index.keys import Alike
     from rocketmq_sdk.broker_embedded.store.log.record import RecordHead
     from rocketmq_sdk.clock import Clock
 
@@ -57,6 +58,7 @@ _NAME_DIGITS: Final = 17
 AFTER_ALL: Final = ":"
 """What comes after the name of every file."""
 _WORK_PER_SLICE: Final = 100
+_WORK_PER_CHUNK: Final = 256
 _LOOK_EVERY: Final = 64
 """Slices between two looks at how much waits."""
 _WRITE_AT_BYTES: Final = 1024 * 1024
@@ -77,6 +79,10 @@ def _nothing() -> None:
     pass
 
 
+def _never(_call: Callable[[], None]) -> bool:
+    return False
+
+
 class IndexService:
     """The index of one store. Belongs to the store's thread.
 
@@ -92,15 +98,13 @@ class IndexService:
         self._clock = clock
         self._checkpoint = checkpoint
         self._slot_count, self._capacity = sizes_in(files, config)
-        self._hasher = KeyHasher()
-        self._pending: deque[Noted] = deque()
+        self._pending = Waiting()
+        self._entries = EntryMaker(self._current, self._roll)
         self._unsynced: list[IndexFile] = []
         self._directory_changed = self._removed = False
         self._building = trio.Lock()
         self._synced_timestamp = 0
         self._sync_failure: StoreError | None = None
-        self._made = 0
-        self._made_for = 0
         self.files: list[IndexFile] = []
         self.loading_at: int | None = None
         """The time while the store loads, in a thread that cannot ask the clock."""
@@ -115,6 +119,12 @@ class IndexService:
         self._end = 0
         self._whole = trio.Event()
         self._behind = trio.Event()
+        self._soon = False
+        self.when_idle: Callable[[Callable[[], None]], bool] = _never
+        """Has something short called as soon as nobody waits for what is done now.
+
+        False, and nothing is called, where that cannot be told.
+        """
         self.on_roll: Callable[[], None] = _nothing
         """Called when one more file was begun."""
         self.note: Callable[[tuple[str, str, int, int]], None] = self._pending.append
@@ -180,12 +190,12 @@ class IndexService:
         The record it belongs to may lack some entries.
         """
         self._pending.clear()
-        self.next_position = self._made_for = self.files[-1].end_offset if self.files else 0
-        self._made = 0
+        self.next_position = self.files[-1].end_offset if self.files else 0
+        self._entries.start_behind(self.next_position)
         for file in reversed(self.files):
             if file.end_offset == self.next_position:
                 count = file.entries_at_end()
-                self._made += count
+                self._entries.made += count
                 if count == file.count - 1:
                     continue
             break
@@ -210,7 +220,7 @@ class IndexService:
     def _add(self, head: RecordHead) -> None:
         if head.position >= self.next_position:
             if is_indexed(head.sys_flag):
-                self._index(
+                self._entries.make(
                     head.topic,
                     head.properties.decode("utf-8", "replace"),
                     head.position,
@@ -254,7 +264,7 @@ class IndexService:
             self.overdue or self.is_too_slow or self._sync_failure is not None
         ):
             return
-        self.next_position = self.lacks_from = self._first_noted(end)
+        self.next_position = self.lacks_from = self._pending.first_position(end)
         self._pending.clear()
         self.noting = False
         self._whole = trio.Event()
@@ -289,14 +299,9 @@ class IndexService:
         """
         if not self.enabled:
             return 0
-        return self._first_noted(end) if self.lacks_from is None else self.lacks_from
-
-    def _first_noted(self, end: int) -> int:
-        """The position of the first message that is noted and not indexed."""
-        if not self._pending:
-            return end
-        first = self._pending[0]
-        return first.positions[first.made] if isinstance(first, NotedBatch) else first[2]
+        if self.lacks_from is not None:
+            return self.lacks_from
+        return self._pending.first_position(end)
 
     @property
     def overdue(self) -> bool:
@@ -311,7 +316,7 @@ class IndexService:
     @property
     def is_too_slow(self) -> bool:
         """Whether messages come with more to index than the loop has time for."""
-        return characters_in(self._pending) > MOST_NOTED_CHARACTERS
+        return self._pending.characters > MOST_NOTED_CHARACTERS
 
     async def wait_behind(self) -> None:
         """Wait until something is missing that was not before."""
@@ -381,25 +386,6 @@ class IndexService:
 
     # --- building
 
-    def _index(self, topic: str, properties: str, position: int, store_timestamp: int) -> None:
-        """Make the entries of one message. Raises `StoreError`.
-
-        Entries that a failed call made are not made again.
-        """
-        file = self._current()
-        hashes = self._hasher.hashes(topic, properties)
-        if position != self._made_for:
-            self._made = 0
-            self._made_for = position
-        hashes = hashes[self._made :]
-        self._made += (made := file.put(hashes, position, store_timestamp))
-        while made < len(hashes):
-            file = self._roll(file)
-            count = file.put(hashes[made:], position, store_timestamp)
-            made += count
-            self._made += count
-        self._made = 0
-
     def _current(self) -> IndexFile:
         if not self.files:
             return self._create(None)
@@ -437,20 +423,25 @@ class IndexService:
         return file
 
     def note_batch(
-        self, topic: str, properties: list[bytes], positions: list[int], store_timestamp: int
+        self,
+        topic: str,
+        properties: Sequence[bytes],
+        positions: list[int],
+        store_timestamp: int,
+        same: Alike | None = None,
     ) -> None:
-        """`note` for the messages of a batch, with the bytes of their properties."""
-        self._pending.extend(batches_of(topic, properties, positions, store_timestamp))
+        """`note` for the messages of a batch, with the bytes of their properties.
+
+        `same` is what `alike` says of these, where it has been asked.
+        """
+        self._pending.extend(batches_of(topic, properties, positions, store_timestamp, same))
+        if not self._soon:
+            self._soon = self.when_idle(self._catch_up)
 
     @property
     def pending(self) -> int:
         """Messages noted and not indexed yet."""
-        return sum(
-            [
-                len(noted.positions) - noted.made if isinstance(noted, NotedBatch) else 1
-                for noted in self._pending
-            ]
-        )
+        return self._pending.messages
 
     def drain(self, most: int | None = None) -> None:
         """Index noted messages until that was so much work at least.
@@ -462,33 +453,33 @@ class IndexService:
         while pending and (most is None or done < most):
             noted = pending[0]
             if isinstance(noted, NotedBatch):
-                self._index_batch(noted)
+                self._entries.make_batch(noted)
                 done += noted.work
             else:
-                self._index(*noted)
+                self._entries.make(*noted)
                 done += work_of(1, len(noted[1]))
             pending.popleft()
 
-    def _index_batch(self, batch: NotedBatch) -> None:
-        """Make the entries of messages noted together.
+    def _catch_up(self) -> None:
+        """Index what waits, about as much as comes with one chunk.
 
-        Raises `StoreError`; a later call continues where this one stopped.
+        Only what takes a moment and cannot fail: `drain` does the rest, such as to
+        begin a file, and what waits behind that.
         """
-        file = self._current()
-        if not batch.made and not self._made:
-            hashes, positions = self._hasher.hashes_of_batch(
-                batch.topic, batch.properties, batch.positions
-            )
-            if file.put_all(hashes, positions, batch.store_timestamp):
-                self._made_for = batch.positions[-1]
+        self._soon, done = False, 0
+        pending, files = self._pending, self.files
+        while pending and done < _WORK_PER_CHUNK and files and (room := files[-1].room):
+            noted = pending[0]
+            if isinstance(noted, NotedBatch):
+                if not self._entries.make_at_once(noted):
+                    return
+                done += noted.work
+            elif len(noted[1]) < room:  # more than entries
+                self._entries.make(*noted)
+                done += work_of(1, len(noted[1]))
+            else:
                 return
-        for position, raw in zip(
-            batch.positions[batch.made :], batch.properties[batch.made :], strict=True
-        ):
-            self._index(
-                batch.topic, raw.decode("utf-8", "replace"), position, batch.store_timestamp
-            )
-            batch.made += 1
+            pending.popleft()
 
     async def drain_in_slices(self) -> None:
         """Index all noted messages; lets other tasks run in between.

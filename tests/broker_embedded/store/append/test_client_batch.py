@@ -74,7 +74,7 @@ def test_records_are_those_of_single_messages(
         assert batch.encode(topic, 1000, queue_offset=7, **shared) == b"".join(wanted)
     assert batch.sizes == list(map(len, wanted))
     assert batch.positions == [1000 + sum(batch.sizes[:index]) for index in range(len(items))]
-    assert with_crc or batch.properties() == [properties for _, _, properties in items]
+    assert with_crc or list(batch.properties) == [properties for _, _, properties in items]
 
 
 @settings(deadline=None, max_examples=150)
@@ -89,7 +89,7 @@ def test_a_broken_batch_is_refused_as_by_its_codec(
 
     def taken_apart() -> list[tuple[int, bytes, bytes]]:
         batch = ClientBatch(body)
-        return list(zip(batch._flags, batch._bodies, batch.properties(), strict=True))
+        return list(zip(batch._flags, batch._bodies, batch.properties, strict=True))
 
     assert outcome(taken_apart) == outcome(lambda: decode_batch(body))
 

@@ -11,7 +11,7 @@ import trio
 
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.index import service
-from rocketmq_sdk.broker_embedded.store.index.noted import batches_of, characters_in
+from rocketmq_sdk.broker_embedded.store.index.noted import Waiting, batches_of
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import open_broker, send_request
 from support.store import message, open_store, small_config
@@ -52,7 +52,7 @@ async def test_those_of_a_batch_as_well() -> None:
     assert [position for batch in batches for position in batch.positions] == list(range(260))
     assert [text for batch in batches for text in batch.properties] == properties
     assert max(batch.work for batch in batches) < 300
-    assert characters_in(batches) == sum(map(len, properties))
+    assert Waiting(batches).characters == sum(map(len, properties))
 
 
 async def test_more_than_can_be_indexed_in_time_is_indexed_from_the_log(
@@ -77,7 +77,7 @@ async def test_more_than_can_be_indexed_in_time_is_indexed_from_the_log(
             while "the index is complete" not in caplog.text:
                 await trio.sleep(0.1)
         assert store._index.noting
-        assert not characters_in(store._index._pending)
+        assert not store._index._pending.characters
         result = store.put(message("T", properties={"KEYS": keys(20)}))
         positions.append(result.physical_offset)
         for number, position in enumerate(positions):
