@@ -24,6 +24,7 @@ NAMES = (
     "latency",
     "stages",
     "processor",
+    "levers",
     "observability",
     "tls",
     "startup",

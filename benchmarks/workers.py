@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 
 class Broker(str):
@@ -23,15 +23,15 @@ class Broker(str):
 
 
 @contextmanager
-def broker_process(*arguments: str) -> Iterator[Broker]:
+def broker_process(
+    *arguments: str, program: Sequence[str] = (sys.executable, "-m", "rocketmq_sdk")
+) -> Iterator[Broker]:
     """Start `rocketmq broker` on free ports with a store on disk, as Apache's has one.
 
     Yields the address of its name server, and kills the broker at the end.
     """
     command = [
-        sys.executable,
-        "-m",
-        "rocketmq_sdk",
+        *program,
         "broker",
         "--namesrv-listen",
         "127.0.0.1:0",
