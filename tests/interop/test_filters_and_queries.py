@@ -212,7 +212,7 @@ def complete(trace: MessageTrace) -> bool:
     )
 
 
-async def test_traces_of_java_in_our_story(json_driver: java.Driver, namesrv: str) -> None:
+async def test_traces_of_java_are_read_by_ours(json_driver: java.Driver, namesrv: str) -> None:
     topic, producer, consumer, group = unique("trace"), unique("p"), unique("c"), unique("cg")
     await json_driver.do("producer", id=producer, group="traced", namesrv=namesrv, trace=True)
     await json_driver.do(

@@ -59,6 +59,7 @@ public final class Consumers {
         Lite(JSONObject command) throws Exception {
             consumer = new DefaultLitePullConsumer(command.getString("group"));
             consumer.setNamesrvAddr(command.getString("namesrv"));
+            consumer.setPollNameServerInterval(2_000); // a topic made later is found soon
             consumer.setInstanceName(command.getString("id"));
             consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
             consumer.setAutoCommitIntervalMillis(1000);
@@ -102,6 +103,7 @@ public final class Consumers {
             setMode(command);
             consumer = new DefaultMQPushConsumer(command.getString("group"));
             consumer.setNamesrvAddr(command.getString("namesrv"));
+            consumer.setPollNameServerInterval(2_000); // a topic made later is found soon
             consumer.setInstanceName(command.getString("id"));
             consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
             consumer.setClientRebalance(false);

@@ -117,6 +117,7 @@ public final class Driver {
         DefaultMQProducer producer = new DefaultMQProducer(command.getString("group"), signing(command));
         producer.setUseTLS(command.getBooleanValue("tls"));
         producer.setNamesrvAddr(command.getString("namesrv"));
+        producer.setPollNameServerInterval(2_000); // a topic made later is found soon
         producer.setInstanceName(command.getString("id"));
         producer.setSendMsgTimeout(command.getIntValue("timeout", 10000));
         if (command.containsKey("compress_over")) {
@@ -297,6 +298,7 @@ public final class Driver {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"), signing(command));
         consumer.setUseTLS(command.getBooleanValue("tls"));
         consumer.setNamesrvAddr(command.getString("namesrv"));
+        consumer.setPollNameServerInterval(2_000); // a topic made later is found soon
         consumer.setInstanceName(command.getString("id"));
         consumer.setMqClientApiTimeout(60_000); // a machine that is slow for a while is no reason to fail or to close connections
         consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(command.getString("from") == null ? "CONSUME_FROM_FIRST_OFFSET" : command.getString("from")));

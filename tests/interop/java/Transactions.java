@@ -95,6 +95,7 @@ public final class Transactions {
         String answer = command.getString("answer");
         TransactionMQProducer producer = new TransactionMQProducer(command.getString("group"));
         producer.setNamesrvAddr(command.getString("namesrv"));
+        producer.setPollNameServerInterval(2_000); // a topic made later is found soon
         producer.setInstanceName(id);
         producer.setSendMsgTimeout(20000);
         producer.setTransactionListener(new TransactionListener() {
@@ -167,6 +168,7 @@ public final class Transactions {
         byte[] body = new byte[command.getIntValue("size")];
         DefaultMQProducer producer = new DefaultMQProducer(command.getString("group"));
         producer.setNamesrvAddr(command.getString("namesrv"));
+        producer.setPollNameServerInterval(2_000); // a topic made later is found soon
         producer.setInstanceName("accumulated" + System.nanoTime());
         producer.setAutoBatch(true);
         producer.start();
@@ -203,10 +205,12 @@ public final class Transactions {
     private Object replier(String id, JSONObject command) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer(command.getString("group") + "_p");
         producer.setNamesrvAddr(command.getString("namesrv"));
+        producer.setPollNameServerInterval(2_000); // a topic made later is found soon
         producer.setInstanceName(id + "p");
         producer.start();
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(command.getString("group"));
         consumer.setNamesrvAddr(command.getString("namesrv"));
+        consumer.setPollNameServerInterval(2_000); // a topic made later is found soon
         consumer.setInstanceName(id);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(command.getString("topic"), "*");
