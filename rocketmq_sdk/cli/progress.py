@@ -43,6 +43,29 @@ def progress(title: str, total: int | None) -> Iterator[Advance]:
         yield lambda done: bar.update(task, completed=done)
 
 
+class StageProgress:
+    """A progress bar for each stage of some work, one below the other."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._stage = ""
+        self._advance: Advance | None = None
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """`done` of `total` of a stage is done; another one ends the one before."""
+        if self._advance is None or stage != self._stage:
+            self._stack.close()
+            self._stage = stage
+            self._advance = self._stack.enter_context(progress(stage, total))
+        self._advance(done)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._stack.close()
+
+
 class LateProgress:
     """A progress bar that appears with the first report; most starts have none.
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from rocketmq_sdk.broker_embedded.store_tool.repair import RepairJob, repair_directory
-from rocketmq_sdk.broker_embedded.store_tool.verify import log_bytes, verify_directory
-from rocketmq_sdk.cli.progress import progress
+from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
+from rocketmq_sdk.cli.progress import StageProgress
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.model.properties import decode_properties
 
@@ -41,7 +41,7 @@ def run_store(options: argparse.Namespace) -> int:
 
 def _look(options: argparse.Namespace) -> StoreReport:
     directory, commit_log = options.directory, options.commit_log
-    with progress("bytes of log", log_bytes(directory, commit_log)) as advance:
+    with StageProgress() as advance:
         return verify_directory(directory, advance, commit_log=commit_log)
 
 
@@ -120,7 +120,7 @@ def _repair(options: argparse.Namespace) -> int:
     def tell(text: str) -> None:
         print(text, file=sys.stderr if options.json else sys.stdout)
 
-    with progress("bytes of log", log_bytes(options.directory, options.commit_log)) as advance:
+    with StageProgress() as advance:
         job = repair_directory(
             options.directory,
             tell,

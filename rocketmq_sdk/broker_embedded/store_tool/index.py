@@ -17,9 +17,10 @@ from rocketmq_sdk.names import java_hash
 
 if TYPE_CHECKING:
     from array import array
+    from collections.abc import Callable
 
     from rocketmq_sdk.broker_embedded.store_tool.log import LogRecord, LogRecordReader
-    from rocketmq_sdk.broker_embedded.store_tool.report import StoreReader, StoreReport
+    from rocketmq_sdk.broker_embedded.store_tool.report import Progress, StoreReader, StoreReport
 
 DIRECTORY: Final = "index"
 _HEADER: Final = Struct(">qqqqii")
@@ -27,6 +28,8 @@ _ENTRY: Final = Struct(">iqii")
 _DIGITS: Final = 17
 _ENTRIES_PER_SLOT: Final = 4
 _MOST_FINDINGS: Final = 100
+_TELL_EACH: Final = 20_000
+"""Entries between two reports of how far it is."""
 _CHUNK: Final = 1 << 20
 _ZEROS: Final = bytes(_CHUNK)
 _MOST_SECONDS: Final = (1 << 31) - 1
@@ -69,8 +72,8 @@ class IndexWalk:
         self._end = end
         self._found: set[int] = set()
 
-    def run(self) -> None:
-        """Run the pass."""
+    def run(self, advance: Progress) -> None:
+        """Run the pass; `advance` is told the bytes."""
         report = self._report
         found = self._reader.file_sizes(DIRECTORY)
         for name, size in found:
@@ -78,9 +81,15 @@ class IndexWalk:
                 report.add(f"{DIRECTORY}/{name}", 0, "name", "is no regular file; move it away")
         entries = [(name, size) for name, size in found if size > 0]
         first: int | None = None
+        done, total = 0, sum([size for _name, size in entries])
+
+        def tell(part: float) -> None:
+            advance("bytes of index", done + int(size * part), total)
+
         for number, (name, size) in enumerate(entries):
             path = f"{DIRECTORY}/{name}"
             last = number == len(entries) - 1
+            tell(0)
             if not (name.isascii() and name.isdecimal() and len(name) == _DIGITS):
                 report.add(
                     path,
@@ -91,12 +100,17 @@ class IndexWalk:
                         "digits"
                     ),
                 )
+                done += size
                 continue
             slots = slot_count(size)
             if slots is None or (report.running and last):
+                done += size
                 continue
-            begin = self._check(path, size, slots)
+            begin = self._check(path, size, slots, tell)
+            done += size
             first = begin if first is None else first
+        if entries:
+            advance("bytes of index", total, total)
         if first is not None and not report.running:
             lacking = [
                 position
@@ -114,8 +128,11 @@ class IndexWalk:
                     kind, problem = "index_behind", f"{problem}; the next start adds them"
                 report.add(f"{DIRECTORY}/{entries[-1][0]}", 0, kind, problem)
 
-    def _check(self, path: str, size: int, slots: int) -> int | None:
-        """Check one file; returns the position of its first record."""
+    def _check(self, path: str, size: int, slots: int, tell: Callable[[float], None]) -> int | None:
+        """Check one file; returns the position of its first record.
+
+        `tell` takes the part that is done.
+        """
         report = self._report
         header: tuple[int, ...] = _HEADER.unpack(self._reader.read(path, 0, HEADER_SIZE))
         begin_time, end_time, begin, end, used, count = header
@@ -139,12 +156,14 @@ class IndexWalk:
         heads: dict[int, int] = {}
         position = -1
         for number in range(1, count):
+            if not number % _TELL_EACH:
+                tell(number / count)
             at = base + number * ENTRY_SIZE
             value, position, seconds, previous = _ENTRY.unpack_from(data, at)
             problem, field = self._judge(value, position, seconds if number > 1 else -1, begin_time)
             if not problem and previous != heads.get(value % slots, 0):
-                before = heads.get(value % slots, 0)
-                problem = f"the entry before it in its slot is {before}, not {previous}"
+                earlier = heads.get(value % slots, 0)
+                problem = f"the entry before it in its slot is {earlier}, not {previous}"
                 field = 16
             if problem:
                 report.add(path, at + field, "index", f"entry {number}: {problem}")

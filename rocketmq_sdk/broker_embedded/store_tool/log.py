@@ -269,12 +269,17 @@ class LogWalk:
         self._behind: list[LogRecord] = []
 
     def run(self, advance: Progress) -> None:
-        """Run the pass. `advance` is called with the number of bytes done."""
+        """Run the pass; `advance` is told the bytes."""
         report = self._report
         report.log_start = self._chain[0][0] if self._chain else 0
         self.end = report.log_start
         ended: tuple[str, int] | None = None
         lengths = dict(self._reader.file_sizes(DIRECTORY))
+        total = sum(max(length, 0) for length in lengths.values())
+
+        def tell(done: int) -> None:
+            advance("bytes of log", done, max(done, total))
+
         for start, path in self._chain:
             length = min(report.log_file_size, lengths.get(path.rpartition("/")[2], 0))
             data = read_written(self._reader, path, length)
@@ -291,11 +296,11 @@ class LogWalk:
                 )
                 self._note_end(*ended, self.end)
                 self._damaged, ended = True, None
-            stop = self._walk_file(start, path, data, length, advance)
+            stop = self._walk_file(start, path, data, length, tell)
             if stop is not None and ended is None:
                 ended = (path, stop)
             report.bytes += length
-            advance(report.bytes)
+            tell(report.bytes)
         report.log_end = self.end
         if self._start_ends is not None and self._behind:
             path, at, position = self._start_ends
@@ -318,7 +323,7 @@ class LogWalk:
             self._start_ends = (path, at, position)
 
     def _walk_file(
-        self, start: int, path: str, data: bytes, length: int, advance: Progress
+        self, start: int, path: str, data: bytes, length: int, tell: Callable[[int], None]
     ) -> int | None:
         """Walk over one file, which has zeros after `data` up to `length` bytes.
 
@@ -327,7 +332,7 @@ class LogWalk:
         at, told = 0, _TELL_EACH
         while at + 8 <= length:
             if at >= told:
-                advance(self._report.bytes + at)
+                tell(self._report.bytes + at)
                 told = at + _TELL_EACH
             size, magic = _TWO.unpack(data[at : at + 8].ljust(8, b"\0"))
             if magic == _BLANK:

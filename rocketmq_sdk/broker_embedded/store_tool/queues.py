@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.store.config import QUEUE_UNIT_SIZE
 from rocketmq_sdk.broker_embedded.store.queues.batch_consume_queue import BATCH_DIRECTORY
@@ -16,12 +16,16 @@ from rocketmq_sdk.broker_embedded.store.queues.removed_queues import (
 from rocketmq_sdk.broker_embedded.store.queues.unit_chain import PRE_BLANK_SIZE
 from rocketmq_sdk.broker_embedded.store_tool.log import LogRecordReader, QueueUnits
 from rocketmq_sdk.broker_embedded.store_tool.report import (
+    Progress,
     StoreReader,
     StoreReport,
     chain_of,
     usual_size,
 )
 from rocketmq_sdk.names import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _UNIT: Final = Struct(">qiq")
 _EMPTY: Final = bytes(QUEUE_UNIT_SIZE)
@@ -47,8 +51,8 @@ class QueueWalk:
         self._wanted = wanted
         self._known_topics = known_topics
 
-    def run(self) -> None:
-        """Run the pass."""
+    def run(self, advance: Progress) -> None:
+        """Run the pass; `advance` is told the units, of those that the log has."""
         reader, report = self._reader, self._report
         batch_topics = set(topic_directories(reader.directory_names(BATCH_DIRECTORY)))
         queues: dict[tuple[str, int], str] = {}
@@ -60,10 +64,17 @@ class QueueWalk:
             path: [size for _name, size in reader.file_sizes(path)] for path in queues.values()
         }
         report.queue_file_size = usual_size([size for found in sizes.values() for size in found])
+        total = sum(len(wanted.units) for wanted in self._wanted.values()) // QUEUE_UNIT_SIZE
+
+        def tell() -> None:
+            advance("queue units", min(report.units, total), total)
+
         for key, path in queues.items():
             if key[0] not in batch_topics and sizes[path]:
                 report.queues += 1
-                self._check(key, path)
+                self._check(key, path, tell)
+        if total:
+            advance("queue units", total, total)
         for (topic, queue_id), wanted in self._wanted.items():
             known = self._known_topics is None or topic in self._known_topics
             if (
@@ -102,7 +113,7 @@ class QueueWalk:
         for path in paths:
             chain_of(reader, path, size, self._report)
 
-    def _check(self, key: tuple[str, int], directory: str) -> None:
+    def _check(self, key: tuple[str, int], directory: str, tell: Callable[[], None]) -> None:
         report = self._report
         size = report.queue_file_size
         if size % QUEUE_UNIT_SIZE:
@@ -133,6 +144,7 @@ class QueueWalk:
                 self._compare(key, path, start // QUEUE_UNIT_SIZE, data[:end], wanted)
                 next_offset = (start + end) // QUEUE_UNIT_SIZE
                 report.units += end // QUEUE_UNIT_SIZE
+                tell()
             if len(report.findings) - before > _MOST_FINDINGS:
                 report.add(directory, 0, "unit", "more in this queue is wrong than is listed")
                 return

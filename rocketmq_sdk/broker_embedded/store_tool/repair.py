@@ -20,6 +20,7 @@ from rocketmq_sdk.broker_embedded.store.recovery.missing_log import refuse_witho
 from rocketmq_sdk.broker_embedded.store_tool.index import DIRECTORY as INDEX_DIRECTORY
 from rocketmq_sdk.broker_embedded.store_tool.index import slot_count
 from rocketmq_sdk.broker_embedded.store_tool.queues import EXTENSION_DIRECTORY
+from rocketmq_sdk.broker_embedded.store_tool.report import in_silence
 from rocketmq_sdk.broker_embedded.store_tool.verify import check_is_store, verify_directory
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import StoreError
@@ -96,7 +97,7 @@ def repair_directory(
     *,
     commit_log: str | os.PathLike[str] | None = None,
     queue_file_size: int = 0,
-    advance: Progress = lambda _done: None,
+    advance: Progress = in_silence,
 ) -> RepairJob:
     """Inspect a directory and plan its repair.
 

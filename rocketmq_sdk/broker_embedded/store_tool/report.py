@@ -19,7 +19,14 @@ from rocketmq_sdk.broker_embedded.store.log.place import elsewhere
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
-Progress = Callable[[int], None]
+Progress = Callable[[str, int, int], None]
+"""Takes what is looked at, how much of it is done, and how much there is."""
+
+
+def in_silence(_what: str, _done: int, _total: int) -> None:
+    """Nobody wants to know how far it is."""
+
+
 NO_FILE = -1
 """The size of what is neither a file nor a directory."""
 

@@ -32,6 +32,7 @@ from rocketmq_sdk.broker_embedded.store_tool.report import (
     StoreReader,
     StoreReport,
     chain_of,
+    in_silence,
     usual_size,
 )
 from rocketmq_sdk.broker_embedded.store_tool.timer import TimerWalk
@@ -48,7 +49,7 @@ _POSITION_AT = 40
 
 def verify_directory(
     root: str | os.PathLike[str],
-    advance: Progress = lambda _done: None,
+    advance: Progress = in_silence,
     on_record: Callable[[LogRecord], None] | None = None,
     *,
     commit_log: str | os.PathLike[str] | None = None,
@@ -94,20 +95,11 @@ def check_is_store(root: str | os.PathLike[str]) -> None:
         )
 
 
-def log_bytes(
-    root: str | os.PathLike[str], commit_log: str | os.PathLike[str] | None = None
-) -> int:
-    """How many bytes of log `verify_directory` will read; for a progress bar."""
-    check_is_store(root)
-    reader = DirectoryReader(root, commit_log)
-    return sum(max(size, 0) for _name, size in reader.file_sizes(LOG_DIRECTORY))
-
-
 def verify(
     reader: StoreReader,
     *,
     running: bool = False,
-    advance: Progress = lambda _done: None,
+    advance: Progress = in_silence,
     on_record: Callable[[LogRecord], None] | None = None,
 ) -> StoreReport:
     """Check everything.
@@ -131,13 +123,13 @@ def verify(
     walk.run(advance)
     _check_checkpoint(reader, report)
     log = LogRecordReader(reader, chain, report.log_file_size)
-    QueueWalk(reader, report, log, walk.queues, _known_topics(reader)).run()
+    QueueWalk(reader, report, log, walk.queues, _known_topics(reader)).run(advance)
     wanted = {
         key: {record.position: batch_unit_of(record) for record in records}
         for key, records in walk.batches.items()
     }
     BatchWalk(reader, report, wanted).run()
-    IndexWalk(reader, report, log, walk.keyed, _index_end(reader)).run()
+    IndexWalk(reader, report, log, walk.keyed, _index_end(reader)).run(advance)
     TimerWalk(reader, report, log).run()
     check_set_aside(reader, report)
     return report

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
-from rocketmq_sdk.broker_embedded.store_tool import log
+from rocketmq_sdk.broker_embedded.store_tool import index, log
 from rocketmq_sdk.broker_embedded.store_tool.repair import repair_directory
 from rocketmq_sdk.broker_embedded.store_tool.report import DirectoryReader, Finding, StoreReport
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
@@ -41,12 +41,23 @@ def test_clean_directories_of_apache(
     """Every record, unit and index entry that Apache wrote is accepted, and counted."""
     expectation = expected(name)
     monkeypatch.setattr(log, "_TELL_EACH", 50_000)
-    told: list[int] = []
-    report = verify_directory(unpack(name, tmp_path), told.append)
+    monkeypatch.setattr(index, "_TELL_EACH", 50)
+    told: dict[str, list[int]] = {}
+    totals: dict[str, int] = {}
+
+    def advance(what: str, done: int, total: int) -> None:
+        told.setdefault(what, []).append(done)
+        assert totals.setdefault(what, total) == total
+
+    report = verify_directory(unpack(name, tmp_path), advance)
     assert report.findings == []
-    # How far it is, is told within the files of the log, not only at the end of each.
-    assert told == sorted(told)
-    assert len(told) >= (report.log_end - report.log_start) // 60_000
+    # How far it is, is told within files, not only at the end of each.
+    for what, done in told.items():
+        assert done == sorted(done)
+        assert done[-1] == totals[what]
+    assert len(told["bytes of log"]) >= (report.log_end - report.log_start) // 60_000
+    assert len(told.get("queue units", ())) >= 2 or name == "batch-cq"
+    assert len(told.get("bytes of index", ())) >= 2 or name == "batch-cq"
     assert report.log_end == expectation["max_physical_offset_after_recovery"]
     assert report.log_file_size == expectation["sizes"]["mappedFileSizeCommitLog"]
     assert report.queue_file_size == (
