@@ -445,15 +445,14 @@ def _older_broker(_namesrv: str, directory: Path) -> None:
 
 
 def _surroundings() -> None:
-    """The Java of this machine, else the packaged one; workers of this Python."""
+    """The Java of this machine, else the packaged one."""
     import pyspark
 
     from rocketmq_sdk.spark import use_packaged_java
 
     if "JAVA_HOME" not in os.environ and shutil.which("java") is None:
         use_packaged_java()
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["SPARK_HOME"] = str(Path(str(pyspark.__file__)).parent)
+    os.environ.setdefault("SPARK_HOME", str(Path(str(pyspark.__file__)).parent))
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
 
@@ -467,9 +466,15 @@ MODES = {
 
 
 def main(mode: str) -> None:
-    """One session."""
+    """One session, whose workers are of this Python and start as those of
+    `local_session`: Spark waits 10 s for them, on a busy machine too.
+    """
+    from rocketmq_sdk.spark.session import _unpacked_spark
+
     began = time.monotonic()
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     with (
+        _unpacked_spark(),
         tempfile.TemporaryDirectory(prefix="rocketmq-spark-modes-") as directory,
         broker_process() as broker,
     ):
