@@ -131,9 +131,10 @@ class RemotingServer:
                 async with bounded_cleanup(STOP_TIMEOUT):
                     for listener in listeners:
                         await listener.aclose()
-                    async with trio.open_nursery() as closing:
-                        for channel in list(served):
-                            closing.start_soon(channel.aclose)
+                    if served:
+                        async with trio.open_nursery() as closing:
+                            for channel in list(served):
+                                closing.start_soon(channel.aclose)
                 connections.cancel_scope.cancel()
 
     @staticmethod

@@ -23,7 +23,7 @@ from rocketmq_sdk.model.route import join_address, split_address
 from rocketmq_sdk.remoting.source import MemoryChannelSource, TcpChannelSource
 from rocketmq_sdk.testing.faulty_clock import FaultyClock
 from rocketmq_sdk.testing.kept_files import KeptFiles
-from rocketmq_sdk.testing.life import BrokerLife
+from rocketmq_sdk.testing.life import BrokerLife, without_collections
 from rocketmq_sdk.testing.network import Network, Party
 from rocketmq_sdk.testing.observation import Observation
 from rocketmq_sdk.testing.seeds import Seed, plant
@@ -431,7 +431,8 @@ class TestBroker(RunsOnce):
             raise ClosedError(f"{self!r} is not open")
         self._scope, self._ended = trio.CancelScope(), trio.Event()
         life, self._next = self._next or self._make_life(), None
-        await self._nursery.start(self._live, life, self._scope, self._ended)
+        with without_collections():
+            await self._nursery.start(self._live, life, self._scope, self._ended)
 
     def _make_life(self) -> BrokerLife:
         return BrokerLife(
@@ -587,6 +588,7 @@ class TestBroker(RunsOnce):
     async def _replace(self, snapshot: Snapshot) -> None:
         if self._path is None and self._kept is None:
             raise ConfigurationError("the state of a FaultyFileSystem cannot be replaced")
-        await self._kill()
-        snapshot.put_back(self._kept, self._path)
-        await self._begin_life()
+        with without_collections():
+            await self._kill()
+            snapshot.put_back(self._kept, self._path)
+            await self._begin_life()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +13,7 @@ import attrs
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     import trio
 
@@ -22,6 +24,23 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.source import ChannelSource
 
 KILLED = "the broker was killed"
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Look for no circles of garbage in the block.
+
+    A broker makes a few thousand objects when it opens, which else are looked at again
+    and again.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class BrokerLife(EmbeddedBroker):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -80,6 +81,7 @@ async def _serve(options: ProcessOptions, clock: MockClock | None) -> None:
             if options.seed is not None:
                 await broker.seed(options.seed)
             control = await _serve_control(options, broker, clock, nursery)
+            gc.freeze()  # what is here stays: no look for garbage passes over it again
             _tell(options, broker, control)
             async for number in signals:
                 print(f"{signal.Signals(number).name}: closing", file=sys.stderr, flush=True)
