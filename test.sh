@@ -23,8 +23,6 @@ unset PYTHONDONTWRITEBYTECODE
 
 # Which tests carry these marks: tests/conftest.py.
 rest="interop or spark or kill or slow"
-# Not even looked at by the quick run: three processes would import them all.
-apart=(--ignore=tests/interop --ignore=tests/spark --ignore=tests/kill)
 
 # `run NAME ARGUMENTS`: what fails is run once more, alone: a test of sockets, kills or Java can
 # fail because the machine stood still. What fails again fails; what does not is named.
@@ -52,7 +50,7 @@ both() {
     previous -n 2 "$@" > "$said" 2>&1 &
     beside=$!
     trap 'kill "$beside" 2> /dev/null || true; rm -f "$said"' EXIT
-    run rest -n 3 -m "$rest" "$@" || failed=$?
+    run rest -n 4 -m "$rest" "$@" || failed=$?
     wait "$beside" || failed=$?
     echo "With the release of Apache's before:"
     cat "$said"

@@ -38,15 +38,20 @@ APART = ("interop", "spark", "kill")
 """Directories whose tests carry the mark of the same name, which keeps them out of the
 quick run (`test.sh`).
 """
+SPARK = "spark"
+"""The group of all tests that run Spark."""
 FIRST = (
     "tests/interop/test_group_changes.py",
-    "tests/spark",
-    "tests/interop/test_spark.py",
+    SPARK,
     "tests/interop/test_store_exchange.py",
     "tests/interop",
+    "tests/kill",
+    "tests/doors/test_same_behaviour.py",
+    "tests/test_docs.py",
 )
 """What begins first, in this order, so that no process is left alone with it at the
-end: one test of four minutes, mostly waiting; then what keeps a process busy.
+end: one test of four minutes, mostly waiting; then what takes minutes in one process.
+What is short, or only computes, fills the end.
 """
 
 ABOUT_SOURCE = ("test_layers", "test_sizes", "test_log_fields")
@@ -56,22 +61,30 @@ WRITTEN = ("slow", "both_releases")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out the files of which a run by marks (`-m "spark or slow"`) wants nothing:
-    each process would import them all.
+    """Leave out the files of which a run by marks (`-m "spark or slow"`, or `-m "not
+    (spark or slow)"`) wants nothing: each process would import them all.
     """
-    wanted = _wanted(config.option.markexpr)
-    if not wanted or collection_path.suffix != ".py" or wanted & {*_room(collection_path)[0]}:
+    marks, other = _chosen(config.option.markexpr)
+    if not marks or collection_path.suffix != ".py":
         return None
+    there = set(_room(collection_path)[0])
+    if other:
+        return True if marks & there else None
     text = collection_path.read_text("utf-8")
-    return True if not any(f"mark.{name}" in text for name in wanted) else None
+    wanted = marks & there or any(f"mark.{name}" in text for name in marks)
+    return None if wanted else True
 
 
 @cache
-def _wanted(expression: str) -> set[str]:
-    """The marks of which a run wants all tests; none where it wants something else."""
-    words = expression.split()
+def _chosen(expression: str) -> tuple[set[str], bool]:
+    """The marks of which a run wants all tests, or all others; none where it wants
+    something else.
+    """
+    other = expression.startswith("not (") and expression.endswith(")")
+    words = (expression[5:-1] if other else expression).split()
     marks = set(words[::2])
-    return marks if marks <= {*APART, *WRITTEN} and set(words[1::2]) <= {"or"} else set()
+    plain = marks <= {*APART, *WRITTEN} and set(words[1::2]) <= {"or"}
+    return (marks if plain else set()), other
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by mark and xdist reads the groups
@@ -85,16 +98,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     places = {}
     for item in items:
-        marks, group, places[item] = _room(item.path)
+        marks, group, place = _room(item.path)
         for name in marks:
             item.add_marker(name)
         for name in WRITTEN:
             if item.get_closest_marker(name) and f"mark.{name}" not in _text(item.path):
                 raise pytest.UsageError(f"{item.path} has to say mark.{name} itself")
-        if "spark" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
-        elif item.get_closest_marker("xdist_group") is None:
+        marker = item.get_closest_marker("xdist_group")
+        if SPARK in getattr(item, "fixturenames", ()):
+            group = SPARK
+        elif marker is not None:
+            group = marker.args[0]
+        if marker is None or group == SPARK:
             item.add_marker(pytest.mark.xdist_group(group))
+        # Those of `interop` go on with the session of those of `spark`.
+        places[item] = FIRST.index(SPARK) if group == SPARK else place, "interop" in marks
     items.sort(key=places.__getitem__)
 
 
