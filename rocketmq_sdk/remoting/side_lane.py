@@ -2,9 +2,9 @@
 
 A turn of the loop serves all connections of which something has come. Beside hundreds
 of others, those whose requests take long, that hold much memory, or whose requests are
-refused, are read and served by this lane instead: one of them in a turn of the loop, in
-the order in which they came. The others wait for no more than one of them, however many
-there are; what the others leave is theirs.
+refused, are read and served by this lane instead, and so is what a new one sends first:
+one of them in a turn of the loop, in the order in which they came. The others wait for
+no more than one of them, however many there are; what the others leave is theirs.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ REFUSED: Final = frozenset(
     )
 )
 """Codes of answers to requests that nobody should send."""
+
+
+ASIDE: Final = 4
+"""How many requests of a connection in the lane are served together."""
 
 
 class SideLane:

@@ -38,7 +38,7 @@ from rocketmq_sdk.remoting.queued_frames import (
     send_queued,
     take_frames,
 )
-from rocketmq_sdk.remoting.side_lane import REFUSED
+from rocketmq_sdk.remoting.side_lane import ASIDE, REFUSED
 from rocketmq_sdk.transport.tcp import (
     can_receive_now,
     can_send_now,
@@ -135,7 +135,6 @@ class StreamChannel(CommandChannel):
         self._load = self._unsent = 0
         self._weigh_at = min(STEP, self._high_water)
         self._brake = self._handling = False
-        self._aside = False  # whether it is served by the side lane
         self._refused = False  # whether a request of the last chunk was
         self.heard = False  # whether a whole frame has come
         self._frames: list[Piece] = []
@@ -329,6 +328,8 @@ class StreamChannel(CommandChannel):
         """Read until the stream ends; gives the reason."""
         stream, connection = self._stream, self._connection
         size, budget, pause_at, now = READ_SIZE, self._budget, 0, self._housekeeper.now
+        # By the side lane: what newcomers send first may take long, and many may come.
+        self._aside = turn_length(self._crowd()) < TURN
         try:
             while True:
                 if budget is not None and budget.tight and self._load >= pause_at:
@@ -478,6 +479,8 @@ class StreamChannel(CommandChannel):
             waited and overdue is not None and overdue(commands[number], waited, 0) is not None
         ):
             return None
+        if self._aside:
+            commands, number = commands[number : number + ASIDE], 0
         answers = self._serve_together(commands, number)
         if answers is None:
             return None

@@ -110,7 +110,8 @@ async def test_a_burst_of_refused_requests_holds_nobody_else_up() -> None:
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     place = listeners[0].socket.getsockname()
     async with trio.open_nursery() as nursery:
-        await nursery.start(RemotingServer(handle).serve, listeners)
+        server = RemotingServer(handle)
+        await nursery.start(server.serve, listeners)
         with ExitStack() as stack:
             good, *bad = (stack.enter_context(socket.create_connection(place)) for _ in range(MANY))
             for connected in (good, *bad):
@@ -127,6 +128,19 @@ async def test_a_burst_of_refused_requests_holds_nobody_else_up() -> None:
                 await all_answered([good, *bad])
                 assert served.index(GOOD) <= 2
                 assert served.count(BAD) == len(bad)
+            for _ in range(2):  # what newcomers send first
+                there = server._crowd()
+                bad = [stack.enter_context(socket.create_connection(place)) for _ in range(20)]
+                with trio.fail_after(60):
+                    while server._crowd() < there + len(bad):
+                        await trio.sleep(0.001)
+                served.clear()
+                for connected in bad:
+                    connected.setblocking(False)
+                    send(connected, BAD)
+                send(good, GOOD)
+                await all_answered([good, *bad])
+                assert served.index(GOOD) <= 2
             bad.pop().close()
             for connected in bad:
                 send(connected, GOOD)
