@@ -312,9 +312,9 @@ class Driving:
         It is by its own next call, or when the keeper looks, or here if it is much. So
         a thread that submits message after message does not wake the keeper for each.
         """
-        thread = get_ident()
-        if not self._lent or self.lost or (thread != self._main and thread != self._away):
-            return False
+        thread, away = get_ident(), self._away
+        if not self._lent or self.lost or thread != (self._main if away is None else away):
+            return False  # who waits for the selector in place of the keeper has to be woken
         return len(self._line) < MANY or self.drive(nothing, _DONE)
 
     def drive(self, begin: Callable[[], object], job: Job) -> bool:
