@@ -18,6 +18,7 @@ import trio
 from rocketmq_sdk.broker_embedded.admission import check_body_size, check_part
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.json.dialect import NotStrictError
 from rocketmq_sdk.protocol.limits import TEXT_MAX
 
 if TYPE_CHECKING:
@@ -68,6 +69,10 @@ KEPT_BODIES: Final = 256 * KIBIBYTE
 AT_ONCE: Final = 32 * KIBIBYTE
 """Bytes of a body that is decoded on the loop; larger ones, and those that inflate, are
 decoded in a thread.
+"""
+_TOLERATED_AT_ONCE: Final = 4 * KIBIBYTE
+"""Most bytes of a body that is not strict JSON and is decoded on the loop: some
+milliseconds of work.
 """
 _OBJECT: Final = 72
 """Bytes that a list, an object or an entry of one takes when it is decoded, at most,
@@ -321,7 +326,11 @@ class _Decoded:
             return self._serve(channel, command, self._known_arguments(command))
         if size > AT_ONCE or inflated:
             return lambda: self._later(channel, command, inflated)
-        return self._serve(channel, command, self._arguments(command))
+        try:
+            arguments = self._arguments(command, _TOLERATED_AT_ONCE)
+        except NotStrictError:
+            return lambda: self._later(channel, command, inflated)
+        return self._serve(channel, command, arguments)
 
     def _known_arguments(self, command: Command) -> list[object]:
         """What came before in the same bytes, or comes again: decoded once."""
@@ -343,7 +352,7 @@ class _Decoded:
             self._kept_bytes += cost
         return decoded
 
-    def _arguments(self, command: Command) -> list[object]:
+    def _arguments(self, command: Command, tolerated: int = _TOLERATED) -> list[object]:
         row, decoded = self._row, list[object]()
         if row.header is not None:
             decoded.append(row.header.from_ext(command.ext_fields))
@@ -351,7 +360,7 @@ class _Decoded:
         if row.read_body is not None:
             decoded.append(row.read_body(command, *decoded))
         elif row.body is not None:
-            decoded.append(row.body.decode(command.body, tolerated=_TOLERATED))
+            decoded.append(row.body.decode(command.body, tolerated=tolerated))
         check_part(decoded[-1])
         return decoded
 

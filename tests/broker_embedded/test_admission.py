@@ -6,6 +6,7 @@ The rows and the header and body classes say it, one mechanism judges it.
 from __future__ import annotations
 
 import json
+import threading
 import tracemalloc
 import zlib
 from struct import pack
@@ -18,6 +19,7 @@ from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.needs import AUTHENTICATED
 from rocketmq_sdk.broker_embedded.request import WHOLE_FRAME, Request, handlers_of
 from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.protocol.bodies.members import HeartbeatData
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.protocol.json.dialect import decode_json
@@ -142,15 +144,40 @@ async def test_the_name_server_admits_by_the_same_rules() -> None:
     assert_refused(answer, "PutKVConfigRequestHeader", "value", "70000", "65536")
 
 
-async def test_a_large_body_is_decoded_beside_the_loop_and_served_as_others() -> None:
+@pytest.mark.parametrize(("topics", "strict"), [(400, True), (100, False), (10, False)])
+async def test_a_large_body_is_decoded_beside_the_loop_and_served_as_others(
+    topics: int, strict: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+    decode = HeartbeatData.decode
+
+    def noted(data: bytes, *, tolerated: int) -> HeartbeatData:
+        threads.append(threading.current_thread().name)
+        return decode(data, tolerated=tolerated)
+
+    monkeypatch.setattr(HeartbeatData, "decode", noted)
     async with open_broker() as (broker, peer):
-        topics = [subscription(f"T{number}") for number in range(400)]
-        beat = heartbeat("client", "Large", *topics)
-        assert len(beat.body) > 32 * 1024
+        beat = heartbeat("client", "Large", *(subscription(f"T{each}") for each in range(topics)))
+        if not strict:
+            beat.body = beat.body.replace(b'"', b"'")
+        assert (len(beat.body) > 32 * 1024) is strict
         assert (await peer.ask(beat)).code == ResponseCode.SUCCESS
         group = broker.parts.members.consumers.group("Large")
         assert group is not None
-        assert len(group.subscriptions) == 400
+        assert len(group.subscriptions) == topics
+    # What is not strict JSON is looked at on the loop, and read there if it is small.
+    main, last = threading.main_thread().name, threads[-1]
+    assert threads[:-1] == ([] if strict or topics < 20 else [main])
+    assert (last == main) is (topics < 20)
+
+
+async def test_acks_that_are_not_strict_json_are_read_up_to_a_bound() -> None:
+    async with open_broker() as (_broker, peer):
+        for entries, code in ((1, ResponseCode.NO_MESSAGE), (5000, ResponseCode.SYSTEM_ERROR)):
+            body = b"{'acks':{},'more':[%s]}" % b",".join([b"1"] * entries)
+            answer = await peer.ask(Command(RequestCode.BATCH_ACK_MESSAGE, body=body))
+            assert answer.code == code
+        assert "not strict JSON" in (answer.remark or "")
 
 
 async def test_what_a_large_body_takes_counts_while_it_is_decoded() -> None:

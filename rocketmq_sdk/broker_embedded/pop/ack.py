@@ -38,8 +38,10 @@ if TYPE_CHECKING:
 _SLICE: Final = 64
 _SLICE_LENGTH: Final = 8192
 """Entries of a batch, and bytes of its text, that are served without interruption."""
-_TOLERATED: Final = 64 * 1024
-"""Most bytes of a batch that is not strict JSON."""
+_TOLERATED: Final = 4 * 1024
+"""Most bytes of a batch that is not strict JSON, which all clients write: more would
+hold up the loop.
+"""
 _REMEMBERED: Final = 1024
 _REMEMBERED_LENGTH: Final = 256
 _DIGITS: Final = 18

@@ -30,19 +30,23 @@ FrozenObject: TypeAlias = tuple[tuple[str, object], ...]
 _MARK_OF_REFERENCE: Final = b'"$ref"'
 
 
+class NotStrictError(RemoteProtocolError):
+    """A text is longer than what is read of one that is not strict JSON."""
+
+
 def decode_json(data: bytes, *, tolerated: int | None = None) -> object:
     """The value of a JSON text, strict or in Apache's dialect.
 
     The tolerant reader takes about a second for a megabyte; `tolerated` bounds the
     bytes that it reads for a peer. Raises `RemoteProtocolError` for a text that Apache
-    refuses, and for one beyond that bound or nested deeper than `DEPTH_MAX` that the
-    strict parser refuses.
+    refuses, and for one nested deeper than `DEPTH_MAX` that the strict parser refuses;
+    `NotStrictError` for one beyond that bound.
     """
     try:
         value = json_backend.loads(data)
     except ValueError as error:
         if tolerated is not None and len(data) > tolerated:
-            raise RemoteProtocolError(
+            raise NotStrictError(
                 f"a text of {len(data)} bytes is not strict JSON ({error}); up to {tolerated} are "
                 "read all the same"
             ) from None
