@@ -56,6 +56,10 @@ What is short, or only computes, fills the end.
 
 ABOUT_SOURCE = ("test_layers", "test_sizes", "test_log_fields")
 """They read the whole package, which one process does once for all."""
+PATIENCE = 300
+"""Seconds that a test of the long run has, unless it says otherwise: on a busy machine
+only to start a broker again may take half a minute.
+"""
 WRITTEN = ("slow", "both_releases")
 """Marks that stand in the file of the test, as `mark.slow`."""
 
@@ -104,6 +108,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for name in WRITTEN:
             if item.get_closest_marker(name) and f"mark.{name}" not in _text(item.path):
                 raise pytest.UsageError(f"{item.path} has to say mark.{name} itself")
+        long = marks or item.get_closest_marker("slow")
+        if long and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(PATIENCE))
         marker = item.get_closest_marker("xdist_group")
         if SPARK in getattr(item, "fixturenames", ()):
             group = SPARK

@@ -63,7 +63,7 @@ def test_bodies_of_a_megabyte_take_a_bounded_memory(
             [sys.executable, "-c", READS, broker.namesrv],
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=250,
             check=False,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
