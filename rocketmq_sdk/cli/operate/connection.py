@@ -155,6 +155,9 @@ def _tls(ca_file: str | None, certificate: str | None, key: str | None) -> ssl.S
 
 async def run_command(command: Command, options: argparse.Namespace) -> int:
     """Run one command and return its exit code."""
+    begin, end = getattr(options, "begin", None), getattr(options, "end", None)
+    if begin is not None and end is not None and end < begin:
+        raise ConfigurationError("-e is before -b; there is nothing between them")
     async with open_admin(options, command.settings(options)) as admin:
         try:
             return await command.run(Session(options, admin, Output(as_json=options.json))) or 0
@@ -168,7 +171,7 @@ def _hint(error: RocketMQError, admin: Admin) -> str | None:
     """What was probably left out on the command line."""
     config = admin.client.config
     if isinstance(error, NotPermittedError) and config.credentials is None:
-        return "the cluster checks users; give --credentials FILE, or credentials in the profile"
+        return "if the cluster checks users, give --credentials FILE, or a profile with credentials"
     if isinstance(error, ConnectError) and config.tls is None and "ended before" in str(error):
         return "if the port asks for TLS, give --tls, or --ca-file FILE for your own authority"
     return None

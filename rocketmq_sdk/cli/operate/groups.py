@@ -110,12 +110,14 @@ def _member(member: ClientConnection) -> Row:
     }
 
 
-async def _members(session: Session) -> None:
+async def _members(session: Session) -> int:
     group = session.options.group_name
+    members = await session.admin.groups.members(group)
     session.out.rows(
-        (_member(member) for member in await session.admin.groups.members(group)),
+        [_member(member) for member in members],
         none=f"no member of the group {group} is connected",
     )
+    return int(not members)
 
 
 def _producers_arguments(parser: argparse.ArgumentParser) -> None:
@@ -284,6 +286,10 @@ def _clone_arguments(parser: argparse.ArgumentParser) -> None:
 
 async def _clone(session: Session) -> None:
     options = session.options
+    if options.src_group == options.dest_group:
+        raise ConfigurationError(f"-s and -d are the same group, {options.src_group}")
+    # A broker copies nothing then, and says so to nobody.
+    await session.admin.groups.config(options.src_group)
     await session.admin.groups.clone_offsets(
         options.src_group, options.dest_group, options.topic, offline=options.offline
     )

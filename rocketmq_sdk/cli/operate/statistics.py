@@ -9,7 +9,7 @@ from rocketmq_sdk.cli.operate.topics import topic_argument
 from rocketmq_sdk.client.api.connections import consuming_groups
 from rocketmq_sdk.client.api.kv import delete_kv, kv_of, put_kv
 from rocketmq_sdk.client.api.progress import broker_stats
-from rocketmq_sdk.errors import BrokerError, TopicNotFoundError
+from rocketmq_sdk.errors import BrokerError, NotFoundError, TopicNotFoundError
 from rocketmq_sdk.names import DLQ_PREFIX, RETRY_PREFIX
 from rocketmq_sdk.protocol.bodies.progress import BrokerStatsData
 
@@ -124,9 +124,14 @@ async def _put(session: Session) -> None:
 
 async def _delete(session: Session) -> None:
     options = session.options
-    for address in _name_servers(session):
+    try:
+        existed = options.key in await kv_of(session.admin.client, options.namespace_name)
+    except NotFoundError:
+        existed = False
+    for address in _name_servers(session):  # one of them may have it alone
         await delete_kv(session.admin.client, address, options.namespace_name, options.key)
-    session.out.done(f"{options.key} in {options.namespace_name} is deleted")
+    text = "is deleted" if existed else "was not there"
+    session.out.done(f"{options.key} in {options.namespace_name} {text}", existed=existed)
 
 
 async def _show(session: Session) -> None:

@@ -65,6 +65,8 @@ def test_what_goes_wrong_has_an_exit_code_and_a_remedy(broker: BrokerProcess) ->
         (2, "did you mean topicList", ["topiclist"]),
         (2, "did you mean consumerProgress", ["consumerProgres"]),
         (2, "no time", ["tail", "x", "-b", "yesterday"]),
+        (2, "-e is before -b", ["printMsg", "-t", "x", "-b", "1d", "-e", "2d"]),
+        (1, "no member", ["consumerConnection", "-g", "nope", "-n", broker.namesrv]),
         (1, "TopicNotFoundError", ["tail", "nope", "-n", broker.namesrv]),
         (1, "ConnectError", ["topicList", "-n", "127.0.0.1:1"]),
         (2, "no profile", ["topicList", "--profile", "nope"]),
@@ -73,7 +75,7 @@ def test_what_goes_wrong_has_an_exit_code_and_a_remedy(broker: BrokerProcess) ->
     ):
         done = rocketmq_here(*arguments)
         assert done.returncode == code, (arguments, done.stdout, done.stderr)
-        assert said in done.stderr, (arguments, done.stderr)
+        assert said in done.stdout + done.stderr, (arguments, done)
         assert "Traceback" not in done.stderr
 
 

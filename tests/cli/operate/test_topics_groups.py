@@ -129,6 +129,10 @@ async def test_offsets_are_reset_skipped_and_cloned(autojump_clock: MockClock) -
         await sh.run("updateSubGroup", "-g", "copy")
         await sh.run("cloneGroupOffset", "-s", "billing", "-d", "copy", "-t", "orders")
         assert await lag("copy") == 3
+        with pytest.raises(GroupNotFoundError):
+            await sh.run("cloneGroupOffset", "-s", "nope", "-d", "copy", "-t", "orders")
+        with pytest.raises(ConfigurationError, match="same group"):
+            await sh.run("cloneGroupOffset", "-s", "copy", "-d", "copy", "-t", "orders")
         await sh.run("skipAccumulatedMessage", "-g", "billing", "-t", "orders")
         assert await lag("billing") == 0
         assert await lag("copy") == 3
@@ -174,6 +178,9 @@ async def test_texts_at_the_name_server(autojump_clock: MockClock) -> None:
         await sh.run("updateKvConfig", "-s", "NS", "-k", "a", "-v", "b")
         assert await sh.rows("getKvConfig", "-s", "NS") == [{"key": "a", "value": "b"}]
         await sh.run("deleteKvConfig", "-s", "NS", "-k", "a")
+        for space in ("NS", "nope"):
+            again = await sh.run("deleteKvConfig", "-s", space, "-k", "a")
+            assert again.lines == [f"a in {space} was not there"]
         assert (await sh.run("getKvConfig", "-s", "NS")).lines == []
 
 
