@@ -92,6 +92,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         self._forms = Forms(self._id_digits)
         self._hooks = SendHooks(self._group, self.config, self.client.client_id)
         self._hooked = self._hooks.any
+        self._departures = self._hooks.departures
         if self._hooked:
             self._under_way.sweeps.append(self._hooks.after)
         self._accumulator: Accumulator | None = None
@@ -263,8 +264,9 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         self._under_way.admit(handle)
         try:
             loop.start(handle, unawaited=unawaited)
-            if self._hooked:
-                self._watch_turn(loop)
+            for departures in self._departures:
+                if departures.begun and departures.takes_more():
+                    loop.stir()
         except Exception as error:
             logger.exception("%r could not be started", handle)
             self._under_way.end(handle, None, error)
@@ -272,12 +274,6 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             self._under_way.break_off(handle, error)
             raise
         return handle
-
-    def _watch_turn(self, loop: SendLoop) -> None:
-        """Let hooks know when the loop's turn ends, if they have to."""
-        for departures in self._hooks.departures:
-            if departures.begun and departures.takes_more():
-                loop.stir()
 
     def _aim(
         self,
