@@ -207,34 +207,32 @@ async def batches_and_wrong_answers(door: DoorUnderTest, connection: str) -> Non
 
 @scenario
 async def receipts(door: DoorUnderTest, connection: str) -> None:
-    async with (
-        broker_of(door, connection) as at,
-        door.Producer("shop", **at) as producer,
-        door.SimpleConsumer("g", subscriptions=TOPICS, **at) as consumer,
-    ):
-        for number in range(3):
-            await producer.send(Message("orders", b"%d" % number))
-        taken: list[Any] = []
-        while len(taken) < 3:
-            taken += await consumer.receive(32, invisible_duration=30, await_duration=1)
-        await consumer.ack(taken[0])
-        await error_of(consumer.ack(taken[0]), ReceiptHandleError)
-        async with consumer.processing(taken[1]):
-            pass
-        await consumer.change_invisible_duration(taken[2], 0)
-        again = await consumer.receive(32, await_duration=5)
-        while not again:
+    async with broker_of(door, connection) as at, door.Producer("shop", **at) as producer:
+        await door.Admin(client=producer.client).topics.create("orders")
+        async with door.SimpleConsumer("g", subscriptions=TOPICS, **at) as consumer:
+            for number in range(3):
+                await producer.send(Message("orders", b"%d" % number))
+            taken: list[Any] = []
+            while len(taken) < 3:
+                taken += await consumer.receive(32, invisible_duration=30, await_duration=1)
+            await consumer.ack(taken[0])
+            await error_of(consumer.ack(taken[0]), ReceiptHandleError)
+            async with consumer.processing(taken[1]):
+                pass
+            await consumer.change_invisible_duration(taken[2], 0)
             again = await consumer.receive(32, await_duration=5)
-        assert [(m.body, m.reconsume_times) for m in again] == [(taken[2].body, 1)]
-        with pytest.raises(ValueError, match="mine"):
-            async with consumer.processing(again[0]):
-                raise ValueError("mine")
-        await error_of(consumer.receive(99), ConfigurationError)
-        await producer.send(Message("orders", b"last"))
-        async for message in consumer:
-            await consumer.ack(message)
-            assert message.body == b"last"
-            break
+            while not again:
+                again = await consumer.receive(32, await_duration=5)
+            assert [(m.body, m.reconsume_times) for m in again] == [(taken[2].body, 1)]
+            with pytest.raises(ValueError, match="mine"):
+                async with consumer.processing(again[0]):
+                    raise ValueError("mine")
+            await error_of(consumer.receive(99), ConfigurationError)
+            await producer.send(Message("orders", b"last"))
+            async for message in consumer:
+                await consumer.ack(message)
+                assert message.body == b"last"
+                break
 
 
 @scenario
@@ -321,6 +319,7 @@ async def transactions(door: DoorUnderTest, connection: str) -> None:
 @scenario
 async def requests(door: DoorUnderTest, connection: str) -> None:
     async with broker_of(door, connection) as at, door.Client(**at) as client:
+        await door.Admin(client=client).topics.create("orders")
         async with (
             door.Producer("shop", client=client) as producer,
             door.SimpleConsumer("g", subscriptions=TOPICS, client=client) as consumer,
