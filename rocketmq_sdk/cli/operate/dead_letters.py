@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded.filter.evaluate import CompiledExpression, compile_expression
 from rocketmq_sdk.cli.operate.command import Command, Session, name_and_value, positive, time
 from rocketmq_sdk.cli.operate.connection import connection_arguments
 from rocketmq_sdk.cli.operate.messages import body_argument, show
@@ -41,6 +42,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
             metavar="NAME=VALUE",
             help="those with this property; may be repeated",
         )
+        action.add_argument(
+            "--sql",
+            metavar="EXPRESSION",
+            help="those for which this SQL92 is true, whether brokers allow it or not",
+        )
         action.add_argument("--limit", type=positive, metavar="N", help="the first N")
         body_argument(action)
     resent.add_argument("--all", action="store_true", help="all of them, without a selection")
@@ -48,7 +54,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     purged.add_argument("--yes", action="store_true", help="without it nothing is deleted")
 
 
-def _wanted(message: ReceivedMessage, options: argparse.Namespace) -> bool:
+def _wanted(
+    message: ReceivedMessage, options: argparse.Namespace, sql: CompiledExpression | None
+) -> bool:
     return (
         (options.key is None or options.key in message.keys)
         and (
@@ -57,17 +65,19 @@ def _wanted(message: ReceivedMessage, options: argparse.Namespace) -> bool:
         )
         and (options.tag is None or options.tag == message.tags)
         and all(message.properties.get(name) == value for name, value in options.property)
+        and (sql is None or sql.matches(message.properties))
     )
 
 
 async def _selected(session: Session) -> AsyncIterator[ReceivedMessage]:
     options = session.options
+    sql = None if options.sql is None else compile_expression(options.sql)
     count = 0
     async with closing(
         session.admin.dead_letters.of(options.group, begin=options.begin, end=options.end)
     ) as letters:
         async for message in letters:
-            if _wanted(message, options):
+            if _wanted(message, options, sql):
                 yield message
                 count += 1
                 if count == options.limit:
@@ -109,10 +119,12 @@ async def _show(session: Session) -> None:
 
 async def _resend(session: Session) -> int:
     options = session.options
-    chosen = (options.begin, options.end, options.key, options.msg_id, options.tag, options.limit)
+    names = ("begin", "end", "key", "msg_id", "tag", "sql", "limit")
+    chosen = [getattr(options, name) for name in names]
     if not options.all and not options.property and all(each is None for each in chosen):
         raise ConfigurationError(
-            "say which dead letters are meant (-k, -i, -s, -b, -e, --limit, --property), or --all"
+            "say which dead letters are meant (-k, -i, -s, -b, -e, --limit, --property, --sql), or "
+            "--all"
         )
     count = 0
     async with closing(_selected(session)) as letters:

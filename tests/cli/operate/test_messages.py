@@ -9,7 +9,12 @@ import trio
 
 from rocketmq_sdk.consumer.outcome import RejectMessage
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
-from rocketmq_sdk.errors import ConfigurationError, GroupNotFoundError, NotFoundError
+from rocketmq_sdk.errors import (
+    ConfigurationError,
+    FilterSyntaxError,
+    GroupNotFoundError,
+    NotFoundError,
+)
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from support.command_line import Shell, shell
@@ -156,6 +161,10 @@ async def test_dead_letters(autojump_clock: MockClock) -> None:
         [row] = await sh.rows("dlq", "show", "billing", "--property", "n=2")
         assert row["body"] == "2"
         assert await sh.rows("dlq", "show", "billing", "-s", "none") == []
+        rows = await sh.rows("dlq", "show", "billing", "--sql", "n > 0 AND KEYS <> 'k1'")
+        assert [row["body"] for row in rows] == ["2"]
+        with pytest.raises(FilterSyntaxError):
+            await sh.run("dlq", "resend", "billing", "--sql", "n >")
 
         with pytest.raises(ConfigurationError, match="--all"):
             await sh.run("dlq", "resend", "billing")
