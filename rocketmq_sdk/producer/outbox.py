@@ -29,6 +29,8 @@ SHARE: Final = 0.5
 While there is another broker. So a broker that does not answer does not use up the time
 of a message.
 """
+TOGETHER: Final = 64
+"""Messages of one write: a broker stores them while the next ones are written."""
 _REMEMBERED: Final = 1024
 _SHORT: Final = 512
 """Characters of texts that are remembered."""
@@ -179,7 +181,9 @@ class Outbox:
             if way.in_process:
                 self._exchange(way)
             else:
-                self._submit(way, born)
+                for first in range(0, len(way.handles), TOGETHER):
+                    some = way.handles[first : first + TOGETHER]
+                    self._submit(way.channel, [one for one in some if not one.done], born)
 
     def _requests(self, handles: Sequence[SendHandle], born: str) -> Iterator[FormRequest]:
         """The requests of messages that have their targets."""
@@ -197,9 +201,8 @@ class Outbox:
             form = target.form or topic.form_of(target)
             yield form, (born, text), handle.body, handle.started, timeout, handle
 
-    def _submit(self, way: _Way, born: str) -> None:
+    def _submit(self, channel: Channel | None, handles: list[SendHandle], born: str) -> None:
         """Hand requests to a connection; what it does not take goes alone."""
-        channel, handles = way.channel, way.handles
         requests = self._requests(handles, born)
         calls = () if channel is None else channel.submit_forms(requests, self._answered)
         for handle, call in zip(handles, calls, strict=False):

@@ -23,8 +23,10 @@ if TYPE_CHECKING:
 
 DIRECT_SIZE: Final = 256 * 1024
 """More unsent bytes than this are left to the writer, which joins no more than this."""
-
-
+ENOUGH: Final = 16
+"""Requests of a chunk that are worth a write for the answers to those before them: so
+the peer works on these answers while they are served.
+"""
 JOINED_SIZE: Final = 16 * 1024
 """Up to so many bytes are joined: cheaper than to tell the socket of each piece."""
 LARGE: Final = 4096

@@ -33,6 +33,7 @@ from rocketmq_sdk.remoting.command_channel import CommandChannel
 from rocketmq_sdk.remoting.form_requests import begin_requests
 from rocketmq_sdk.remoting.queued_frames import (
     DIRECT_SIZE,
+    ENOUGH,
     queue_frame,
     refuse_answers,
     send_queued,
@@ -394,15 +395,11 @@ class StreamChannel(CommandChannel):
                 self._aside = turn_length(self._crowd()) < TURN
 
     async def _handle(self, commands: list[Command]) -> None:
-        """Handle the commands of one chunk, which is what one read brought.
-
-        Those of one code that follow each other are served together if possible.
-        """
+        """Handle what one read brought, requests of one code in a row together."""
         lane, length, busy, waited = self._housekeeper.lane, TURN, 0.0, 0.0
         number, try_at, pause, look_at = 0, 0, 0, 4
         self._arrived = count = len(commands)
-        if count:
-            self.heard = True
+        self.heard |= count > 0
         turn_ends = math.inf
         if count >= look_at:
             length = turn_length(self._crowd())
@@ -431,6 +428,9 @@ class StreamChannel(CommandChannel):
                 if self._brake:
                     self._end_turn()
                     await self._brake_now()
+                    self._begin_turn()
+                elif found and count - number >= ENOUGH <= len(self._frames) - self._turn_from:
+                    self._end_turn()  # the peer need not wait for the rest of the chunk
                     self._begin_turn()
                 if number < look_at:
                     continue

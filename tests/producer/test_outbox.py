@@ -74,16 +74,17 @@ async def test_messages_of_one_tick_leave_in_order_over_all_queues(
         await producer.send(message())
         broker = cluster.brokers[0]
         broker.sends.clear()
-        handles = [producer.submit(message(b"%d" % number)) for number in range(50)]
+        # More than leave with one write, then some that go alone.
+        handles = [producer.submit(message(b"%d" % number)) for number in range(150)]
         queue = (await producer.publish_queues("t"))[0]
         handles += [
             producer.submit(message(b"%d" % number), queue=queue if number % 3 else None)
-            for number in range(50, 100)
+            for number in range(150, 200)
         ]
         for handle in handles:
             await handle
         assert [command.body for _, command, _ in broker.sends] == [
-            b"%d" % number for number in range(100)
+            b"%d" % number for number in range(200)
         ]
         assert len({header.queue_id for _, _, header in broker.sends[:50]}) > 1
 

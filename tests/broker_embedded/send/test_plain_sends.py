@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from itertools import count
+from itertools import accumulate, count
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -20,13 +20,13 @@ from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, HeaderEncoding
-from rocketmq_sdk.protocol.frame import decode_frame
+from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
 from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from rocketmq_sdk.testing.interception import intercept, passed_on
 from support.broker import open_on, pull_request, send_request
-from support.chunks import exchange
+from support.chunks import exchange, frames_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -405,6 +405,32 @@ async def test_an_interceptor_sees_each_send(
         monkeypatch.undo()
         answers, alone = await served(broker, monkeypatch, 20)
         assert (len(answers), alone) == (20, 0)
+
+
+@pytest.mark.parametrize(("number", "writes"), [(150, [64, 64, 22]), (140, [64, 76])])
+async def test_the_first_answers_leave_while_the_rest_of_a_chunk_is_served(
+    autojump_clock: MockClock, number: int, writes: list[int]
+) -> None:
+    """Each write has the answers to all that is stored by then."""
+    seen: list[tuple[int, int]] = []
+    async with open_on(MemoryFileSystem(write_through=True)) as (broker, peer):
+        await prepare(broker, peer)
+        before = broker.store.statistics()["puts"]
+
+        def send_now(data: bytes) -> int:
+            answers = len(frames_of(bytearray(data)))
+            seen.append((answers, broker.store.statistics()["puts"] - before))
+            return len(data)
+
+        near, far = trio.testing.memory_stream_pair()
+        vars(far).update(sends_now=True, send_now=send_now)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(broker.server._serve_stream, far, {})
+            await near.send_all(b"".join(encode_frame(numbered(at)) for at in range(number)))
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+    assert [answers for answers, _stored in seen] == writes
+    assert [stored for _answers, stored in seen] == list(accumulate(writes))
 
 
 async def test_what_could_not_be_written_is_not_acknowledged(
