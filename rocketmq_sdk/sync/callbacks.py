@@ -141,13 +141,17 @@ class _Worker:
         threading.Thread(target=self._work, name="a call of rocketmq_sdk.sync", daemon=True).start()
 
     def _work(self) -> None:
-        owner, line = self._owner, self._owner.line
+        owner, line, made = self._owner, self._owner.line, False
         self.ident = get_ident()
         while True:
             try:
                 chunk = line.popleft()
             except IndexError:
                 if owner.give_turns():
+                    continue
+                if made and owner.ask_for_turns(self):
+                    made = False
+                    self.wake.acquire()
                     continue
                 owner.tell()
                 owner.idle.append(self)
@@ -163,6 +167,7 @@ class _Worker:
                 owner.tell()  # these calls may take long
             chunk.make_calls()
             owner.done.append(chunk)
+            made = True
 
 
 class ThreadCalls:
@@ -283,6 +288,28 @@ class ThreadCalls:
         """
         driving = self.driving
         return driving is not None and driving.work(self)
+
+    def ask_for_turns(self, worker: _Worker) -> bool:
+        """Have a thread that has made all calls woken to give turns, with the results.
+
+        Whether it will be. Otherwise it waits for calls.
+        """
+        driving, token = self.driving, self._token
+        if driving is None or not driving.may_lend or self.closed or token is None:
+            return False
+        self._told = True
+        try:
+            token.run_sync_soon(self._answer, worker)
+        except trio.RunFinishedError:
+            return False
+        return True
+
+    def _answer(self, worker: _Worker) -> None:
+        self.collect()
+        if self.driving is None or trio.current_time() < self._slow_until:
+            worker.wake.release()
+        else:
+            self.driving.offer(worker)
 
     async def _help(self) -> None:
         """Wake one more thread, then two, four ... as long as calls wait."""

@@ -175,6 +175,7 @@ class Driving:
                 events = self._lend()
             else:
                 events = turns.events(timeout)
+        self._wake_callers()
         self._baton.release()
         assert turns.ended is not None
         turns.ended.unwrap()
@@ -214,12 +215,17 @@ class Driving:
 
     # --- callers
 
+    @property
+    def may_lend(self) -> bool:
+        """Whether anybody but the keeper can give turns."""
+        return self._hooks is not None and self._turns.ended is None
+
     def offer(self, caller: Caller) -> None:
         """Wake a caller that has calls to make now, and lend it the turns.
 
         Call it in trio. It is woken at the end of the turn.
         """
-        if self._hooks is None:  # nobody can lend turns
+        if not self.may_lend:
             caller.wake.release()
         else:
             self._offered.append(caller)

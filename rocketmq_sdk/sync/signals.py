@@ -66,23 +66,34 @@ class PostponedSignals:
     def resume(self) -> None:
         """Put the handlers back, and call those whose signals came.
 
-        Raises what they raise, after all of them.
+        Raises what they raise, after all of them. Each handler that is back may raise
+        at any instruction; so what is left undone is begun again, and again.
         """
-        replaced, came = self._replaced, self.came
         try:
-            while replaced:
-                number = replaced[-1]
-                if getsignal(number) == self._note:  # not so in other threads, for example
-                    signal(number, self._handlers[number])
-                del replaced[-1]
-            self.busy = False
-            while came:
-                number = came.pop(0)
-                self._handlers[number](number, sys._getframe(1))
-        except BaseException:
-            if self.busy or came:
-                self.resume()
-            raise
+            self._resume()
+        finally:
+            if self.busy or self.came:
+                try:
+                    self._resume()
+                finally:
+                    if self.busy or self.came:
+                        try:
+                            self._resume()
+                        finally:
+                            if self.busy or self.came:
+                                self.resume()
+
+    def _resume(self) -> None:
+        replaced, came = self._replaced, self.came
+        while replaced:
+            number = replaced[-1]
+            if getsignal(number) == self._note:  # not so in other threads, for example
+                signal(number, self._handlers[number])
+            del replaced[-1]
+        self.busy = False
+        while came:
+            number = came.pop(0)
+            self._handlers[number](number, sys._getframe(2))
 
 
 @contextmanager

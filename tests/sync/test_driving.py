@@ -24,7 +24,7 @@ from rocketmq_sdk import (
     WrongRunError,
 )
 from rocketmq_sdk.doors import turns
-from rocketmq_sdk.sync import Admin, EmbeddedBroker, Producer, PushConsumer, SimpleConsumer
+from rocketmq_sdk.sync import Admin, EmbeddedBroker, Producer, PushConsumer, SimpleConsumer, signals
 from rocketmq_sdk.sync.run import Call
 from rocketmq_sdk.sync.signals import PostponedSignals
 from support.waiting import plain_until
@@ -368,6 +368,26 @@ def test_a_thread_that_cannot_be_started_is_told(monkeypatch: pytest.MonkeyPatch
             EmbeddedBroker().__enter__()
     with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
         producer.send(Message("orders", b"1"))
+
+
+def test_handlers_are_put_back_though_each_of_them_raises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a storm of signals: whatever is called while they are put back raises."""
+    put, before = signals.signal, {n: signal.getsignal(n) for n in signal.valid_signals()}
+    postponed = PostponedSignals(lambda: None)
+
+    def storm(number: int, handler: Any) -> None:
+        put(number, handler)
+        if handler is before[number]:
+            raise InterruptedByTestError
+
+    monkeypatch.setattr(signals, "signal", storm)
+    postponed.postpone()
+    with pytest.raises(InterruptedByTestError):
+        postponed.resume()
+    assert not postponed.busy
+    assert {n: signal.getsignal(n) for n in signal.valid_signals()} == before
 
 
 def test_other_threads_cannot_postpone_and_do_without() -> None:
