@@ -306,9 +306,9 @@ def test_ctrl_c_ends_a_call_and_the_object_stays_usable() -> None:
     ):
         producer.send(Message("orders", b"1"))
         interrupt = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
-        interrupt.start()
         began = time.monotonic()
         with pytest.raises(KeyboardInterrupt):  # noqa: PT012
+            interrupt.start()
             while True:
                 consumer.receive(await_duration=30)
         assert time.monotonic() - began < 25
