@@ -57,8 +57,12 @@ DIRECTORY: Final = "index"
 _NAME_DIGITS: Final = 17
 AFTER_ALL: Final = ":"
 """What comes after the name of every file."""
-_WORK_PER_SLICE: Final = 100
+_WORK_PER_SLICE: Final = 50
 _WORK_PER_CHUNK: Final = 256
+_ALONE: Final = 8
+"""The work for a message that came alone, beside those of a batch."""
+_SOME: Final = 16
+"""Messages that came alone and are worth to be indexed together."""
 _LOOK_EVERY: Final = 64
 """Slices between two looks at how much waits."""
 _WRITE_AT_BYTES: Final = 1024 * 1024
@@ -127,11 +131,6 @@ class IndexService:
         """
         self.on_roll: Callable[[], None] = _nothing
         """Called when one more file was begun."""
-        self.note: Callable[[tuple[str, str, int, int]], None] = self._pending.append
-        """Give a message to the index: topic, properties, position, store time.
-
-        Messages come in the order of their positions.
-        """
 
     # --- loading and recovery
 
@@ -422,6 +421,16 @@ class IndexService:
             self.on_roll()
         return file
 
+    def note(self, message: tuple[str, str, int, int]) -> None:
+        """Give a message to the index: topic, properties, position, store time.
+
+        Messages come in the order of their positions.
+        """
+        pending = self._pending
+        pending.append(message)
+        if len(pending) >= _SOME and not self._soon:
+            self._soon = self.when_idle(self._catch_up)
+
     def note_batch(
         self,
         topic: str,
@@ -476,7 +485,7 @@ class IndexService:
                 done += noted.work
             elif len(noted[1]) < room:  # more than entries
                 self._entries.make(*noted)
-                done += work_of(1, len(noted[1]))
+                done += _ALONE * work_of(1, len(noted[1]))
             else:
                 return
             pending.popleft()
