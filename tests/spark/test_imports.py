@@ -46,6 +46,13 @@ def test_planning_needs_neither_spark_nor_trio() -> None:
 
 
 @pytest.mark.real_time
+def test_a_batch_of_a_stream_is_committed_without_what_only_tasks_need() -> None:
+    """Spark starts a process for it, again and again."""
+    done = run("import rocketmq_sdk.spark.write.writer", {"pyarrow", "trio"})
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.real_time
 @pytest.mark.parametrize("missing", ["pyarrow", "trio"])
 def test_what_a_worker_lacks_is_told_with_the_remedy(missing: str) -> None:
     code = (

@@ -15,7 +15,8 @@ from rocketmq_sdk.spark.read.batch import TaskReader
 from rocketmq_sdk.spark.read.edges import batch_ranges
 from rocketmq_sdk.spark.schema import BY_NAME
 from rocketmq_sdk.spark.write.rows import RowMaker
-from rocketmq_sdk.spark.write.sending import SendPlan, Tally, send_all
+from rocketmq_sdk.spark.write.send_plan import SendPlan
+from rocketmq_sdk.spark.write.sending import Tally, send_all
 from rocketmq_sdk.spark.write.visible import until_visible
 
 if TYPE_CHECKING:

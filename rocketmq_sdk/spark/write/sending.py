@@ -16,7 +16,6 @@ from rocketmq_sdk.errors import MessageIllegalError, RocketMQError
 from rocketmq_sdk.model.enums import SendStatus
 from rocketmq_sdk.producer.queue_selector import key_hash
 from rocketmq_sdk.spark.cluster import bridge
-from rocketmq_sdk.spark.cluster.access import ClusterAccess
 from rocketmq_sdk.spark.cluster.retry import persistently, side_by_side
 from rocketmq_sdk.spark.plan.offsets import QueueKey
 from rocketmq_sdk.spark.write.rows import BadRowError, LoneRow
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.producer import Producer
-    from rocketmq_sdk.spark.options.settings import SparkOptions
     from rocketmq_sdk.spark.write.columns import Frames
+    from rocketmq_sdk.spark.write.send_plan import SendPlan
 
 logger = logging.getLogger("rocketmq_sdk.spark")
 REQUESTS_AT_ONCE: Final = 8
@@ -40,36 +39,6 @@ One for each queue where a sharding key orders rows.
 DEFAULT_LARGEST: Final = 4 * 1024 * 1024
 """Bytes that a producer sends at most in one body unless it is told otherwise."""
 _Lane = tuple[str, "MessageQueue | None"]
-
-
-@attrs.frozen
-class SendPlan:
-    """What a task needs to know to send; pickles."""
-
-    connection: ClusterAccess
-    group: str
-    batch_size: int
-    batch_bytes: int
-    linger: float
-    retry_timeout: float
-    max_body: int
-    skip_bad: bool
-
-    @classmethod
-    def of(cls, settings: SparkOptions, connection: ClusterAccess) -> SendPlan:
-        """The part of the options that sends need."""
-        largest = settings.max_message_size
-        batch_bytes, skip_bad = min(settings.batch_bytes, largest), settings.on_bad_row == "skip"
-        return cls(
-            connection,
-            settings.producer_group,
-            settings.batch_size,
-            batch_bytes,
-            settings.linger,
-            settings.retry_timeout,
-            largest,
-            skip_bad,
-        )
 
 
 @attrs.define

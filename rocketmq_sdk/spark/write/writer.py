@@ -1,6 +1,9 @@
 """The sink: each task sends its rows and returns when all are acknowledged.
 
 At least once: a task that runs again sends again.
+
+Spark plans and commits each write in processes that it starts for that, so what only
+tasks need is imported where they begin.
 """
 
 from __future__ import annotations
@@ -10,26 +13,16 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
-import trio
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
     DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 
-from rocketmq_sdk.client.identity import local_ip
-from rocketmq_sdk.clock import SystemClock
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
-from rocketmq_sdk.model.route import pack_host
-from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
-from rocketmq_sdk.spark.cluster import bridge
 from rocketmq_sdk.spark.cluster.access import ClusterAccess
-from rocketmq_sdk.spark.cluster.retry import whole_text
-from rocketmq_sdk.spark.write.columns import Frames
 from rocketmq_sdk.spark.write.input_schema import check_columns
-from rocketmq_sdk.spark.write.rows import BadRowError, LoneRow, RowMaker
-from rocketmq_sdk.spark.write.sending import SendPlan, Tally, send_all
-from rocketmq_sdk.spark.write.visible import merged, until_visible
+from rocketmq_sdk.spark.write.send_plan import SendPlan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from rocketmq_sdk.spark.options.settings import SparkOptions
+    from rocketmq_sdk.spark.write.rows import RowMaker
+    from rocketmq_sdk.spark.write.sending import Tally
 
 logger = logging.getLogger("rocketmq_sdk.spark")
 _AGAIN: Final = "a task that runs again sends all of them again, with the same dedup ids"
@@ -87,20 +82,13 @@ class TaskWriter:
         """
         from pyspark import TaskContext
 
+        from rocketmq_sdk.spark.cluster.retry import whole_text
+        from rocketmq_sdk.spark.write.rows import BadRowError
+        from rocketmq_sdk.spark.write.sending import Tally
+
         context: Any = TaskContext.get()
         partition = context.partitionId()
-        plan = self._plan
-        ip = pack_host(local_ip(plan.connection.namesrv.split(";")), 0)[:-4]
-        maker = RowMaker(
-            self._columns,
-            topic=self._topic,
-            scope=self._scope_of(context),
-            partition=partition,
-            max_body=plan.max_body,
-            skip_bad=plan.skip_bad,
-            next_ids=UniqueIdGenerator(ip, os.getpid(), SystemClock()).next_ids,
-            alone=plan.batch_size == 1,
-        )
+        maker = self._maker(partition, self._scope_of(context))
         tally = Tally()
         try:
             self._send(maker, batches, tally)
@@ -113,8 +101,31 @@ class TaskWriter:
         first = maker.first_skipped or tally.first_skipped or ""
         return Written(partition, tally, maker.skipped + tally.skipped, str(first))
 
+    def _maker(self, partition: int, scope: str) -> RowMaker:
+        from rocketmq_sdk.client.identity import local_ip
+        from rocketmq_sdk.clock import SystemClock
+        from rocketmq_sdk.model.route import pack_host
+        from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
+        from rocketmq_sdk.spark.write.rows import RowMaker
+
+        plan = self._plan
+        ip = pack_host(local_ip(plan.connection.namesrv.split(";")), 0)[:-4]
+        return RowMaker(
+            self._columns,
+            topic=self._topic,
+            scope=scope,
+            partition=partition,
+            max_body=plan.max_body,
+            skip_bad=plan.skip_bad,
+            next_ids=UniqueIdGenerator(ip, os.getpid(), SystemClock()).next_ids,
+            alone=plan.batch_size == 1,
+        )
+
     def wait_until_visible(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Wait until the queues of the brokers hold the rows of all tasks."""
+        from rocketmq_sdk.spark.cluster import bridge
+        from rocketmq_sdk.spark.write.visible import merged, until_visible
+
         ends = merged(message.ends for message in messages if isinstance(message, Written))
         if ends:
             bridge.run(until_visible, self._plan.connection, ends)
@@ -144,7 +155,12 @@ class TaskWriter:
         return self._job
 
     def _send(self, maker: RowMaker, batches: Iterator[pa.RecordBatch], tally: Tally) -> None:
-        send, receive = trio.open_memory_channel[Frames | LoneRow](1)
+        import trio
+
+        from rocketmq_sdk.spark.cluster import bridge
+        from rocketmq_sdk.spark.write.sending import send_all
+
+        send, receive = trio.open_memory_channel[Any](1)
         with bridge.Job(send_all, receive, self._plan, tally) as job:
             try:
                 for batch in batches:

@@ -24,7 +24,8 @@ from rocketmq_sdk.spark.plan.offsets import QueueKey
 from rocketmq_sdk.spark.plan.ranges import Range
 from rocketmq_sdk.spark.read.pulls import Piece, PullPlan, pull_ranges
 from rocketmq_sdk.spark.write.rows import RowMaker
-from rocketmq_sdk.spark.write.sending import SendPlan, Tally, send_all
+from rocketmq_sdk.spark.write.send_plan import SendPlan
+from rocketmq_sdk.spark.write.sending import Tally, send_all
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

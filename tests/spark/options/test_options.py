@@ -14,7 +14,7 @@ from rocketmq_sdk.spark.options.settings import SparkOptions
 from rocketmq_sdk.spark.options.table import OPTIONS, OptionError, Use, page
 from rocketmq_sdk.spark.options.values import Edge
 from rocketmq_sdk.spark.plan.offsets import EARLIEST, QueueKey
-from rocketmq_sdk.spark.write.sending import SendPlan
+from rocketmq_sdk.spark.write.send_plan import SendPlan
 
 NS = {"namesrvAddr": "127.0.0.1:9876"}
 READ = NS | {"subscribe": "orders"}

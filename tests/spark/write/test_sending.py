@@ -19,7 +19,8 @@ from rocketmq_sdk.producer.queue_selector import select_by_hash
 from rocketmq_sdk.protocol.batch_codec import decode_batch
 from rocketmq_sdk.spark.plan.offsets import QueueKey
 from rocketmq_sdk.spark.write.rows import BadRowError, RowMaker
-from rocketmq_sdk.spark.write.sending import SendPlan, Tally, _Sender
+from rocketmq_sdk.spark.write.send_plan import SendPlan
+from rocketmq_sdk.spark.write.sending import Tally, _Sender
 
 if TYPE_CHECKING:
     from rocketmq_sdk.producer.producer import Producer
