@@ -37,13 +37,10 @@ from rocketmq_sdk.broker_embedded.store.messages import (
     QueueRead,
 )
 from rocketmq_sdk.broker_embedded.supervision import Complaints, JoinedTroubles, error_text
+from rocketmq_sdk.broker_embedded.timers.messages import TIMER_DEQUEUE_MS
 from rocketmq_sdk.errors import ProtocolError, RocketMQError, StoreError
 from rocketmq_sdk.log_fields import about
-from rocketmq_sdk.model.properties import (
-    TAGS,
-    TIMER_DELIVER_MS,
-    property_in_text,
-)
+from rocketmq_sdk.model.properties import TAGS, TIMER_DELIVER_MS, property_in_text
 from rocketmq_sdk.names import (
     RETRY_PREFIX,
     REVIVE_GROUP,
@@ -338,9 +335,9 @@ class ReviveService:
             for checkpoint in queue.by_key.get(ack.key, ()):
                 checkpoint.acknowledge(ack.offsets)
         due = property_in_text(text, TIMER_DELIVER_MS)
-        if due is not None and due.isdecimal() and len(due) < 16:
-            # A time far ahead can only come from a peer's hand; it says nothing about
-            # acks.
+        if due is not None and TIMER_DEQUEUE_MS in text and due.isdecimal() and len(due) < 16:
+            # What was due when it was put did not come out of the wheel, and a time far
+            # ahead can only come from a peer's hand: they say nothing about acks.
             queue.latest_ms = max(queue.latest_ms, min(int(due), self._clock.now_ms()))
 
     def _take_checkpoint(self, queue: ReviveQueue, offset: int, checkpoint: PopCheckPoint) -> None:

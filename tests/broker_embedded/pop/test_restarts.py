@@ -20,6 +20,7 @@ from rocketmq_sdk.protocol.subscription import tags_code
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import open_on
 from support.popping import Popper, make_topic
+from support.seeded import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -252,3 +253,24 @@ async def test_a_clock_that_goes_back_between_two_lives_delays_what_was_popped_b
         assert await everything(popper, 10) == {b"2"}
         assert await everything(popper, 30 + seconds) == set()
         assert await everything(popper, 10) == {b"1"}
+
+
+async def test_what_was_due_when_it_was_put_says_nothing_about_acks_in_the_wheel(
+    autojump_clock: MockClock,
+) -> None:
+    """A broker that was down while acks were due has them in the wheel yet when the
+    checkpoint of a short time comes past them.
+    """
+    disk = Disk()
+    disk.clock = VirtualClock()
+    async with disk.life() as (_broker, popper):
+        await disk.begin(popper, 2)
+        await trio.sleep(0.5)
+        [short] = (await popper.pop(invisible_time=8000, max_msg_nums=1)).handles
+        [long] = (await popper.pop(invisible_time=60_000, max_msg_nums=1)).handles
+        await popper.ack(short)
+        await trio.sleep(8)  # its checkpoint came out of the wheel, the ack did not
+    await trio.sleep(10)
+    async with disk.life() as (_broker, popper):
+        await popper.change(long, 1000)
+        assert await everything(popper, 20) == {b"1"}
