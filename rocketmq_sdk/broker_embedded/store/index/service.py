@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import math
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -83,10 +84,6 @@ def _nothing() -> None:
     pass
 
 
-def _never(_call: Callable[[], None]) -> bool:
-    return False
-
-
 class IndexService:
     """The index of one store. Belongs to the store's thread.
 
@@ -124,7 +121,7 @@ class IndexService:
         self._whole = trio.Event()
         self._behind = trio.Event()
         self._soon = False
-        self.when_idle: Callable[[Callable[[], None]], bool] = _never
+        self.when_idle: Callable[[Callable[[], None]], bool] = lambda _call: False
         """Has something short called as soon as nobody waits for what is done now.
 
         False, and nothing is called, where that cannot be told.
@@ -472,11 +469,14 @@ class IndexService:
     def _catch_up(self) -> None:
         """Index what waits, about as much as comes with one chunk.
 
-        Only what takes a moment and cannot fail: `drain` does the rest, such as to
-        begin a file, and what waits behind that.
+        Only what takes a moment and cannot fail: `drain` does the rest, such as to go
+        on to another file, and what waits behind that.
         """
         self._soon, done = False, 0
         pending, files = self._pending, self.files
+        if not files:
+            with suppress(StoreError):  # `drain` tells of it
+                self._create(None)
         while pending and done < _WORK_PER_CHUNK and files and (room := files[-1].room):
             noted = pending[0]
             if isinstance(noted, NotedBatch):
