@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.cli.operate.command import Command, Session
 from rocketmq_sdk.cli.operate.topics import place_arguments
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import BrokerError, ConfigurationError
 
 if TYPE_CHECKING:
     import argparse
@@ -99,8 +99,13 @@ async def _update_user(session: Session) -> None:
 
 async def _delete_user(session: Session) -> None:
     name = session.options.username
-    await session.admin.users.delete(name, **_where(session))
-    session.out.done(f"the user {name} is deleted with what he might do", user=name)
+    try:
+        existed = await session.admin.users.get(name, **_where(session)) is not None
+    except BrokerError:  # who may delete may not always look
+        existed = True
+    await session.admin.users.delete(name, **_where(session))  # another broker may have him
+    text = f"the user {name} is deleted with what he might do"
+    session.out.done(text if existed else f"there was no user {name}", user=name, existed=existed)
 
 
 def _users(users: Iterable[UserInfo]) -> list[Row]:
@@ -202,9 +207,18 @@ def _delete_acl_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def _delete_acl(session: Session) -> None:
-    options = session.options
-    await session.admin.acls.delete(options.subject, options.resource, **_where(session))
-    session.out.done(f"policies of {options.subject} are deleted")
+    options, resource = session.options, session.options.resource
+    try:
+        found = await session.admin.acls.get(options.subject, **_where(session))
+    except BrokerError:  # who may delete may not always look
+        existed = True
+    else:
+        rows = _entries([] if found is None else [found])
+        existed = any(resource in (None, row["resource"]) for row in rows)
+    await session.admin.acls.delete(options.subject, resource, **_where(session))
+    text = f"policies of {options.subject} are deleted"
+    none = f"{options.subject} had no policies{'' if resource is None else f' for {resource}'}"
+    session.out.done(text if existed else none, existed=existed)
 
 
 def _entries(acls: Iterable[AclInfo]) -> list[Row]:

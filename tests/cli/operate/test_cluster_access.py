@@ -62,9 +62,12 @@ async def test_users_and_what_they_may_do(tmp_path: Path, autojump_clock: MockCl
         assert sorted(row["resource"] for row in rows) == ["Topic:a*", "Topic:orders"]
         assert {row["decision"] for row in rows} == {"Allow"}
         assert await sh.rows("listAcl") == rows
-        await sh.run("deleteAcl", "-s", "carol", "-r", "Topic:orders")
+        for text in ("policies of carol are deleted", "carol had no policies for Topic:orders"):
+            told = await sh.run("deleteAcl", "-s", "carol", "-r", "Topic:orders")
+            assert told.lines == [text]
         assert [row["resource"] for row in await sh.rows("listAcl")] == ["Topic:a*"]
-        await sh.run("deleteUser", "-u", "carol")
+        for start in ("the user carol is deleted", "there was no user carol"):
+            assert (await sh.run("deleteUser", "-u", "carol")).text.startswith(start)
         assert (await sh.run("getUser", "-u", "carol")).code == 1
 
 
