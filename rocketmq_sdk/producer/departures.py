@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import attrs
 import trio
 
 from rocketmq_sdk.client.observers import MOST_FAILURES, Departure, tell
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.producer.outgoing import MAX_UTF8_CHARACTERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.observers import Observer
     from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.producer.handle import SendHandle
+
+
+_MOST_BESIDE: Final = MAX_UTF8_CHARACTERS - 1024
 
 
 @attrs.define(eq=False)
@@ -109,7 +113,7 @@ class Departures:
             without, whole = departure.tails
             tail = handle.tail
             if tail != without:
-                whole = tail + departure.text
+                whole = tail + departure.text if has_room(tail) else tail
                 departure.tails = tail, whole
                 if departure.are_alike:
                     departure.are_alike = _are_alike(message, departure.first)
@@ -262,6 +266,11 @@ class Departures:
         self._shut(departure)
         departure.ended = trio.current_time()
         tell(self._departed, departure)
+
+
+def has_room(text: str) -> bool:
+    """Whether properties may get those of observers, for which no send is to fail."""
+    return len(text) <= _MOST_BESIDE
 
 
 def _are_alike(message: Message, other: Message | None) -> bool:

@@ -8,7 +8,7 @@ import trio
 
 from rocketmq_sdk.client.hooks import SendContext, run_hooks
 from rocketmq_sdk.client.observers import Operation, OperationKind, installed, observed, tell
-from rocketmq_sdk.producer.departures import Departures, property_text
+from rocketmq_sdk.producer.departures import Departures, has_room, property_text
 from rocketmq_sdk.protocol.flags import SysFlag
 
 if TYPE_CHECKING:
@@ -135,9 +135,9 @@ class SendHooks:
 
     def _with_text(self, message: Message, text: str) -> Message:
         """A message with the context of its departure, unless it has one of its own."""
-        if not text or (
-            message.properties and any(each.brings_context(message) for each in self.departures)
-        ):
+        if not text or not has_room(message.property_text()):
+            return message
+        if message.properties and any(each.brings_context(message) for each in self.departures):
             return message
         return message.with_more(text)
 

@@ -292,6 +292,23 @@ async def test_a_context_that_a_message_brings_is_kept(
     assert facts(by_kind[0])["message.id"] == handles[0].message_id
 
 
+@pytest.mark.parametrize("gathers", [False, True])
+async def test_no_send_fails_for_its_context(
+    gathers: bool, recorded: Recorded, autojump_clock: MockClock
+) -> None:
+    """Properties that just fit are sent without one."""
+    long = message(keys="k" * 32_000)
+    async with open_cluster(brokers=1) as cluster, Running(cluster, auto_batch=gathers) as producer:
+        await producer.publish_queues("t")
+        await producer.submit(long)
+        await producer.send_batch([long])
+        sends = cluster.brokers[0].sends
+        assert len(sends) == 2
+        assert not any("traceparent" in header.properties for _, _, header in sends)
+        assert not any(b"traceparent" in command.body for _, command, _ in sends)
+    assert len(recorded.named("send t")) == 2
+
+
 async def test_hooks_of_a_producer_see_each_message_beside_it(
     recorded: Recorded, autojump_clock: MockClock
 ) -> None:
