@@ -13,13 +13,15 @@ from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.log.place import open_files
 from rocketmq_sdk.broker_embedded.store_tool.repair import repair_directory
-from rocketmq_sdk.broker_embedded.store_tool.verify import log_bytes, verify_directory
+from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
 from rocketmq_sdk.errors import StoreCorruptError, StoreError
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.store import bodies, message, open_store, small_config
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from rocketmq_sdk.broker_embedded.store_tool.log import LogRecord
 
 CONFIG = small_config(max_hash_slot_num=100, max_index_num=400)
 WANTED = [b"%03d" % number * 30 for number in range(100)]
@@ -99,8 +101,9 @@ async def test_the_log_may_be_elsewhere(tmp_path: Path) -> None:
     root, log = tmp_path / "store", tmp_path / "disk" / "log"
     await fill(root, log)
     assert not (root / "commitlog").exists()
-    assert log_bytes(root, log) > 0
-    assert verify_directory(root, commit_log=log).findings == []
+    seen: list[LogRecord] = []
+    assert verify_directory(root, on_record=seen.append, commit_log=log).findings == []
+    assert len(seen) == len(WANTED)
     (root / "abort").touch()
     shutil.rmtree(root / "consumequeue")
     job = repair_directory(root, print, commit_log=log, queue_file_size=200)
