@@ -13,7 +13,9 @@ python="${PYTHON:-python3}"
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 # What is installed follows from pyproject.toml: while that stays as it is, so does the environment.
 if ! cmp -s pyproject.toml .venv/installed-for.toml; then
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --use-pep517 -e '.[dev]'
+    # Modules are compiled when they are first imported: most of what is installed never is.
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
+        --use-pep517 -e '.[dev]'
     cp pyproject.toml .venv/installed-for.toml
 fi
 
@@ -59,7 +61,7 @@ both() {
 
 case "${1-}" in
     "")
-        run quick -n 3 -m "not ($rest)"
+        run quick -n 4 -m "not ($rest)"
         echo "These were the quick tests. The others need Java, kill processes or run Spark:" \
             "bash test.sh --rest; everything: bash test.sh --all"
         ;;
@@ -73,7 +75,7 @@ case "${1-}" in
         ;;
     --all)
         shift
-        run quick -n 3 -m "not ($rest)" "$@"
+        run quick -n 4 -m "not ($rest)" "$@"
         both "$@"
         ;;
     *)
