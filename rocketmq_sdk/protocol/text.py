@@ -1,4 +1,4 @@
-"""Text to UTF-8 as Java does it."""
+"""Text to UTF-8 as Java does it, and numbers in texts."""
 
 from __future__ import annotations
 
@@ -25,3 +25,8 @@ def valid_text(text: str) -> str:
 def join_surrogates(text: str) -> str:
     """The text with each pair of surrogates joined to its character; lone ones stay."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def is_number(text: str, digits: int) -> bool:
+    """Whether a text is a number without a sign, of at most so many ASCII digits."""
+    return len(text) <= digits and text.isascii() and text.isdecimal()

@@ -23,6 +23,7 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.pop import AckMessageRequestHeader
 from rocketmq_sdk.protocol.json.dialect import decode_json
 from rocketmq_sdk.protocol.receipt_handle import ORDERED_QUEUE, ReceiptHandle, topic_of_kind
+from rocketmq_sdk.protocol.text import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -44,7 +45,8 @@ hold up the loop.
 """
 _REMEMBERED: Final = 1024
 _REMEMBERED_LENGTH: Final = 256
-_DIGITS: Final = 18
+DIGITS: Final = 18
+"""Most digits of an offset that needs no closer look."""
 _RECORD_OFFSETS: Final = 1024
 """Offsets in one record of a batch ack; larger records would not be revived."""
 
@@ -110,7 +112,7 @@ class AckProcessor:
         """
         head, _space, offset = text.rpartition(" ")
         known = self._handles.get(head)
-        if known is not None and offset.isdecimal() and offset.isascii() and len(offset) <= _DIGITS:
+        if known is not None and is_number(offset, DIGITS):
             return known
         handle = ReceiptHandle.parse_extra_info(text)
         if handle.offset >= 0 and handle.commit_log_offset < 0 and len(head) <= _REMEMBERED_LENGTH:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded.pop.ack import DIGITS
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
 from rocketmq_sdk.broker_embedded.store.messages import PutStatus
 from rocketmq_sdk.broker_embedded.timers.intake import STORED
@@ -19,6 +20,7 @@ from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.protocol.frame_template import FrameTemplate, frame_of
 from rocketmq_sdk.protocol.headers.pop import AckMessageRequestHeader
 from rocketmq_sdk.protocol.limits import TEXT_MAX
+from rocketmq_sdk.protocol.text import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.messages import PutResult
     from rocketmq_sdk.remoting.channel import Channel, Reply
 
-_DIGITS: Final = 18
 _FORM: Final = FrameTemplate(Command.response(), ()).form
 
 
@@ -75,12 +76,9 @@ class PlainAcks:
         self, channel: Channel, requests: Sequence[Command], result: PutResult | None
     ) -> Sequence[Reply]:
         """The answers to acks that are taken; they follow the sync if there is one."""
-        if result is None:
-            return self._told(channel, requests, None)
-        if not is_stored(result):
-            return self._told(channel, requests, result.status)
-        if not self._core.store.needs_wait:
-            return self._told(channel, requests, None)
+        failure = None if result is None or is_stored(result) else result.status
+        if result is None or failure is not None or not self._core.store.needs_wait:
+            return self._told(channel, requests, failure)
         answers: Sequence[Reply] | None = None
 
         def tell(status: PutStatus) -> None:
@@ -119,8 +117,8 @@ def _alike(requests: Sequence[Command]) -> list[int]:
     """
     first, fields = requests[0], requests[0].ext_fields
     offsets: dict[int, None] = {}
-    head, _space, own = fields.get("extraInfo", "").rpartition(" ")
-    if sum(map(len, fields.values())) + 2 * _DIGITS > TEXT_MAX:
+    head, _space, _own = fields.get("extraInfo", "").rpartition(" ")
+    if sum(map(len, fields.values())) + 2 * DIGITS > TEXT_MAX:
         return []
     others = {**fields, "extraInfo": "", "offset": ""}
     for request in requests:
@@ -129,8 +127,8 @@ def _alike(requests: Sequence[Command]) -> list[int]:
         offset = ext.get("offset", "")
         if (
             start != head
-            or not _is_number(own)
-            or not _is_number(offset)
+            or not is_number(own, DIGITS)
+            or not is_number(offset, DIGITS)
             or request.code != first.code
             or request.flag
             or request.body
@@ -141,7 +139,3 @@ def _alike(requests: Sequence[Command]) -> list[int]:
             break
         offsets[int(offset)] = None
     return list(offsets)
-
-
-def _is_number(text: str) -> bool:
-    return len(text) <= _DIGITS and text.isascii() and text.isdecimal()

@@ -20,6 +20,7 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_RESPONSE, HeaderEncoding, PullSysFlag
 from rocketmq_sdk.protocol.frame_template import CommandTemplate, FrameTemplate
 from rocketmq_sdk.protocol.limits import TEXT_MAX
+from rocketmq_sdk.protocol.text import is_number
 from rocketmq_sdk.remoting.queued_frames import frame_with
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ def _alike(requests: Sequence[Command]) -> list[tuple[int, int]]:
     same = {"queueOffset": fields["queueOffset"], "maxMsgNums": fields["maxMsgNums"]}
     if fields.get("sysFlag") == _COMMITS:
         others = {**fields, "sysFlag": "0", "commitOffset": "0"}
-        if not _is_number(fields.get("commitOffset", ""), _OFFSET_DIGITS):
+        if not is_number(fields.get("commitOffset", ""), _OFFSET_DIGITS):
             return found
     else:
         others = fields
@@ -200,14 +201,10 @@ def _alike(requests: Sequence[Command]) -> list[tuple[int, int]]:
             or request.flag
             or request.body
             or request.encoding is not HeaderEncoding.JSON
-            or not _is_number(offset, _OFFSET_DIGITS)
-            or not _is_number(most, _COUNT_DIGITS)
+            or not is_number(offset, _OFFSET_DIGITS)
+            or not is_number(most, _COUNT_DIGITS)
             or {**ext, **same} != (others if found else fields)
         ):
             break
         found.append((int(offset), int(most)))
     return found
-
-
-def _is_number(text: str, digits: int) -> bool:
-    return len(text) <= digits and text.isascii() and text.isdecimal()
