@@ -22,6 +22,7 @@ NAMES = (
     "doors",
     "simple",
     "latency",
+    "java_client",
     "stages",
     "processor",
     "levers",

@@ -32,10 +32,14 @@ if TYPE_CHECKING:
 java.QUICK_START.clear()
 java.IDLES.clear()
 _stack = ExitStack()
-_SIZES: dict[str, Any] = {
+SIZES: dict[str, Any] = {
     "mappedFileSizeCommitLog": 1 << 30,
     "mappedFileSizeConsumeQueue": 6_000_000,
 }
+"""Sizes of files of Apache's broker, as they are by default."""
+INDEX: dict[str, Any] = {"maxHashSlotNum": 5_000_000, "maxIndexNum": 20_000_000}
+WARM = {"sync": 3_000, "async": 20_000, "batch": 20_000}
+"""What a client sends before it is measured."""
 _running: list[tuple[java.ApacheCluster, java.Driver]] = []
 
 
@@ -48,21 +52,18 @@ def _peers() -> tuple[java.ApacheCluster, java.Driver]:
                 tempfile.TemporaryDirectory(prefix="rocketmq-bench-", ignore_cleanup_errors=True)
             )
         )
-        cluster = _stack.enter_context(
-            java.apache_cluster(
-                home, "1g", **_SIZES, maxHashSlotNum=5_000_000, maxIndexNum=20_000_000
-            )
-        )
+        cluster = _stack.enter_context(java.apache_cluster(home, "1g", **SIZES, **INDEX))
         driver = java.Driver(memory="512m")
         _stack.callback(driver.close)
         driver.perform({"do": "producer", "id": "p", "group": "bench", "namesrv": cluster.namesrv})
-        for mode in ("sync", "async", "batch"):
-            _send(driver, "warm", mode, 20_000 if mode != "sync" else 3_000)
+        for mode, count in WARM.items():
+            send(driver, "warm", mode, count)
         _running.append((cluster, driver))
     return _running[0]
 
 
-def _send(driver: java.Driver, topic: str, mode: str, count: int, **more: Any) -> dict[str, Any]:
+def send(driver: java.Driver, topic: str, mode: str, count: int, **more: Any) -> dict[str, Any]:
+    """What Java's client says of its sends of bodies of 100 bytes, or of `size`."""
     answer: dict[str, Any] = driver.perform(
         {
             "do": "send_many",
@@ -79,19 +80,25 @@ def _send(driver: java.Driver, topic: str, mode: str, count: int, **more: Any) -
 
 def _loopback(report: Report, scale: float) -> None:
     _, driver = _peers()
-    one = _send(driver, "java_loopback", "sync", int(3_000 * scale))
+    one = send(driver, "java_loopback", "sync", int(3_000 * scale))
     report.add("java, one at a time, p50", "us", one["p50_us"])
     report.add("java, one at a time, p99", "us", one["p99_us"])
     for depth in (16, 256):
         report.add(
             f"java, {depth} in flight",
             "/s",
-            _send(driver, "java_loopback", "async", int(100_000 * scale), in_flight=depth)["rate"],
+            send(driver, "java_loopback", "async", int(100_000 * scale), in_flight=depth)["rate"],
         )
+    kibibytes = int(100_000 * scale)
+    report.add(
+        "java, 256 in flight, 1 KiB",
+        "/s",
+        send(driver, "java_loopback", "async", kibibytes, in_flight=256, size=1024)["rate"],
+    )
     report.add(
         "java, batches of 100",
         "/s",
-        _send(driver, "java_loopback", "batch", int(300_000 * scale), batch=100)["rate"],
+        send(driver, "java_loopback", "batch", int(300_000 * scale), batch=100)["rate"],
     )
 
 
@@ -131,7 +138,7 @@ def _consume(report: Report, scale: float) -> None:
     cluster, driver = _peers()
     count = int(200_000 * scale) // 100 * 100
     topic = f"java_backlog_{len(report.figures)}_{time.time_ns()}"
-    _send(driver, topic, "batch", count, batch=100)
+    send(driver, topic, "batch", count, batch=100)
     for batch, name in ((1, "one message at a time"), (32, "batch listener of 32")):
         report.add(
             f"java, consume a backlog, {name}",
@@ -150,7 +157,7 @@ def _spark_read(report: Report, scale: float) -> None:
     cluster, driver = _peers()
     count = int(400_000 * scale) // 100 * 100
     topic = f"java_to_spark_{time.time_ns()}"
-    _send(driver, topic, "batch", count, batch=100)
+    send(driver, topic, "batch", count, batch=100)
     name = "java, consume the backlog that spark reads"
     _backlog_rate(cluster, driver, topic, count, 32)  # warm first
     report.add(name, "/s", _backlog_rate(cluster, driver, topic, count, 32))
@@ -166,7 +173,7 @@ def _latency(report: Report, scale: float) -> None:
     cluster, driver = _peers()
     count = int(5_000 * scale)
     topic = f"java_latency_{time.time_ns()}"
-    _send(driver, topic, "sync", 10)
+    send(driver, topic, "sync", 10)
     driver.perform(
         {
             "do": "consumer",
@@ -228,7 +235,7 @@ def _simple(report: Report, scale: float) -> None:
             ("lite", "java, lite pull consumer, backlog", 4),
         ):
             topic = f"java_{do}_{time.time_ns()}"
-            _send(driver, topic, "batch", factor * count, batch=100)
+            send(driver, topic, "batch", factor * count, batch=100)
             report.add(
                 name,
                 "/s",
@@ -240,11 +247,11 @@ def _simple(report: Report, scale: float) -> None:
         consumers.close()
     java_pops.run(
         cluster,
-        lambda topic, number: _send(driver, topic, "batch", number, batch=100),
+        lambda topic, number: send(driver, topic, "batch", number, batch=100),
         report,
         scale,
     )
-    java_pops.run_merged(report, scale, _SIZES)
+    java_pops.run_merged(report, scale, SIZES)
 
 
 def _rebalance(report: Report, scale: float) -> None:
@@ -304,7 +311,7 @@ def _sync_flush(report: Report, scale: float) -> None:
     """
     with (
         tempfile.TemporaryDirectory(prefix="rocketmq-bench-", ignore_cleanup_errors=True) as home,
-        java.apache_cluster(Path(home), "1g", **_SIZES, flushDiskType="SYNC_FLUSH") as cluster,
+        java.apache_cluster(Path(home), "1g", **SIZES, flushDiskType="SYNC_FLUSH") as cluster,
     ):
         trio.run(
             sync_flush.measure, cluster.namesrv, report, scale, "apache, sync flush, 8 at a time"
@@ -315,7 +322,7 @@ def _sync_flush(report: Report, scale: float) -> None:
                 {"do": "producer", "id": "p", "group": "bench", "namesrv": cluster.namesrv}
             )
             for _ in range(2):  # warm first
-                sent = _send(
+                sent = send(
                     driver,
                     "java_synced",
                     "async",

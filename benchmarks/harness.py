@@ -40,20 +40,21 @@ class Aim:
 
 AIMS = (
     Aim("tcp send, 256 in flight", "java, 256 in flight", 1.4),
-    Aim("tcp send, one at a time, p50", "java, one at a time, p50", 1.0, at_most=True),
-    Aim("tcp send, batches of 100", "java, batches of 100", 0.7),
+    Aim("tcp send, 256 in flight, 1 KiB", "java, 256 in flight, 1 KiB", 1.2),
+    Aim("tcp send, one at a time, p50", "java, one at a time, p50", 0.6, at_most=True),
+    Aim("tcp send, batches of 100", "java, batches of 100", 1.0),
     Aim(
         "consume a backlog, one message at a time",
         "java, consume a backlog, one message at a time",
-        0.5,
+        1.2,
     ),
     Aim(
         "consume a backlog, batch listener of 32",
         "java, consume a backlog, batch listener of 32",
-        1.0,
+        1.2,
     ),
-    Aim("end to end at 1,000/s, p50", "java, end to end at 1,000/s, p50", 0.7, at_most=True),
-    Aim("end to end at 1,000/s, p99", "java, end to end at 1,000/s, p99", 0.5, at_most=True),
+    Aim("end to end at 1,000/s, p50", "java, end to end at 1,000/s, p50", 0.45, at_most=True),
+    Aim("end to end at 1,000/s, p99", "java, end to end at 1,000/s, p99", 0.4, at_most=True),
     Aim("in-process send, 64 in flight", "bare in-process call", 0.6),
     Aim(
         "simple consumer, single acks, not merged",
@@ -61,6 +62,16 @@ AIMS = (
         0.5,
     ),
     Aim("simple consumer, single acks, not merged", "java, pop(32), single acks, not merged", 0.5),
+    *(
+        Aim(f"java's client, {work}, this broker", f"java's client, {work}, apache's broker", aim)
+        for work, aim in (
+            ("256 in flight", 1.5),
+            ("256 in flight, 1 KiB", 1.3),
+            ("64 threads", 1.2),
+            ("batches of 100", 1.2),
+        )
+    ),
+    Aim("accumulated sends", "java, accumulated sends", 1.2),
     Aim("lite pull consumer, backlog", "java, lite pull consumer, backlog", 0.7),
     Aim("sync flush, 8 at a time", "java, sync flush, 8 in flight", 1.5),
     Aim("sync flush, 8 at a time", "apache, sync flush, 8 at a time", 1.5),
@@ -69,9 +80,9 @@ AIMS = (
         "spark read, 5 KB plain, inflated bytes",
         0.6,
     ),
-    Aim("spark write, beside Kafka's", "spark write, Kafka's connector", 0.8),
-    Aim("spark read, beside Kafka's", "spark read, Kafka's connector", 0.8),
-    Aim("spark read, large pulls, beside Kafka's", "spark read, Kafka's connector", 0.8),
+    Aim("spark write, beside Kafka's", "spark write, Kafka's connector", 0.9),
+    Aim("spark read, beside Kafka's", "spark read, Kafka's connector", 0.9),
+    Aim("spark read, large pulls, beside Kafka's", "spark read, Kafka's connector", 0.9),
     Aim(
         "spark read, processor time, beside Kafka's",
         "spark read, processor time, Kafka's connector",

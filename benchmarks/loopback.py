@@ -26,6 +26,8 @@ async def _measure(namesrv: str, report: Report, scale: float) -> None:
         for depth, count in ((16, 60_000), (256, 150_000)):
             rate = await in_flight(producer, "loopback", int(count * scale), depth)
             report.add(f"tcp send, {depth} in flight", "/s", rate, "bare trio echo, 256 in flight")
+        rate = await in_flight(producer, "loopback", int(100_000 * scale), 256, bytes(1024))
+        report.add("tcp send, 256 in flight, 1 KiB", "/s", rate, "tcp send, 256 in flight")
         report.add(
             "tcp send, 64 tasks",
             "/s",

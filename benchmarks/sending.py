@@ -27,12 +27,14 @@ async def one_at_a_time(producer: Producer, topic: str, count: int) -> list[floa
     return times
 
 
-async def in_flight(producer: Producer, topic: str, count: int, depth: int) -> float:
+async def in_flight(
+    producer: Producer, topic: str, count: int, depth: int, body: bytes = BODY
+) -> float:
     """Messages per second with `depth` submitted sends under way."""
     begin = time.perf_counter()
     handles: deque[SendHandle | AccumulatedHandle] = deque()
     for _ in range(count):
-        handles.append(producer.submit(Message(topic, BODY)))
+        handles.append(producer.submit(Message(topic, body)))
         if len(handles) >= depth:
             await handles.popleft()
             # the answers of one chunk arrive together: those that are there need no

@@ -13,6 +13,9 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -255,6 +258,8 @@ public final class Driver {
                 producer.send(batch);
                 nanos[i] = System.nanoTime() - start;
             }
+        } else if ("threads".equals(mode)) {
+            sendByThreads(producer, topic, prefix, size, nanos, command.getIntValue("threads", 64));
         } else {
             int inFlight = command.getIntValue("in_flight", 256);
             Semaphore permits = new Semaphore(inFlight);
@@ -287,6 +292,28 @@ public final class Driver {
             answer.put("p99_us", sorted[(int) (sorted.length * 0.99)] / 1000.0);
         }
         return answer;
+    }
+
+    /** Threads that each wait for the answer to one message before they send the next. */
+    private static void sendByThreads(DefaultMQProducer producer, String topic, String prefix, int size, long[] nanos, int threads)
+            throws Exception {
+        AtomicInteger next = new AtomicInteger();
+        ExecutorService pool = Executors.newFixedThreadPool(threads);
+        List<Future<Object>> running = new ArrayList<>();
+        for (int thread = 0; thread < threads; thread++) {
+            running.add(pool.submit(() -> {
+                for (int i = next.getAndIncrement(); i < nanos.length; i = next.getAndIncrement()) {
+                    long start = System.nanoTime();
+                    producer.send(new Message(topic, body(prefix, i, size)));
+                    nanos[i] = System.nanoTime() - start;
+                }
+                return null;
+            }));
+        }
+        pool.shutdown();
+        for (Future<Object> thread : running) {
+            thread.get();
+        }
     }
 
     private static byte[] body(String prefix, int index, int size) {
