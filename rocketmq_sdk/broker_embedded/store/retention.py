@@ -226,7 +226,10 @@ class RetentionService:
             return delay
         if len(files) > 1:
             now = self._clock.now_ms()
-            due = self._policy.next_due(now, self._store_time_at(files[1].start))
+            try:
+                due = self._policy.next_due(now, self._store_time_at(files[1].start))
+            except StoreError:
+                return delay  # the check meets the same, and tells it
             return None if due is None else max(delay, (due - now) / 1000)
         return None
 

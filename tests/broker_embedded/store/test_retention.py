@@ -268,6 +268,23 @@ async def test_whoever_finds_no_space_asks_for_it(
     assert not files.exists("abort")
 
 
+async def test_a_store_without_a_disk_outlives_what_it_cannot_read(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Retention looks again later, and goes on when the log can be read."""
+    files = FaultyFileSystem()
+    async with open_store(files, small_config(**INDEX)) as store:
+        fill(store, 60)
+    async with open_store(files, small_config(**INDEX)) as store:
+        unreadable = files.faults.fail(Operation.READ, "commitlog/*")
+        await trio.sleep(200)
+        assert store.put(message(body=b"60")).ok
+        unreadable.lift()
+        await trio.sleep(100 * 3600)
+        assert len(files.file_sizes("commitlog")) == 1
+        await check_consistent(store)
+
+
 async def test_files_being_read_are_kept(autojump_clock: trio.testing.MockClock) -> None:
     """A reader keeps its file and those behind it, but not for ever."""
     files = FaultyFileSystem()

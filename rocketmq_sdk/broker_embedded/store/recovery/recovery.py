@@ -192,7 +192,9 @@ class Recovery:
         noted = unsynced_from(queue.store_files)
         if noted is not None:
             write_again(queue, noted, end)
-        for file in queue.overlapping(self.scanned_from, end):
+        # Also the file that the next record goes to, if it has none yet: a process that
+        # was killed may have made it, and its size is not durable.
+        for file in queue.overlapping(self.scanned_from, end + 1):
             file.file.sync()
         queue.doubt_names()
         queue.sync_directories()

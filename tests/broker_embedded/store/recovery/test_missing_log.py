@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -94,6 +95,37 @@ async def test_a_power_cut_at_the_first_messages_never_looks_like_a_lost_log(
         for seed in (cut_at % 3, 3):
             async with open_store(files.power_cut(seed), config) as store:
                 assert all(len(bodies(store, queue_id=queue)) <= 1 for queue in range(3))
+
+
+async def test_a_power_cut_after_a_kill_at_the_first_message_is_no_lost_log(
+    autojump_clock: object,
+) -> None:
+    """What the killed process made is not durable; the next one relies on it. The power
+    is cut when queues are durable and the log need not be.
+    """
+    config = small_config(flush_interval_consume_queue=100, flush_consume_queue_least_pages=0)
+    unit = f"consumequeue/TopicA/0/{0:020d}"
+    for cut_at in range(5, 15):
+        files = FaultyFileSystem(cut_at)
+        files.cut_at = cut_at
+        with contextlib.suppress(StoreError):
+            async with open_store(files, config) as store:
+                store.put(message())
+        files.kill()
+        files.on_step = partial(_halt_when_durable, files, unit)
+        with contextlib.suppress(StoreError):
+            async with open_store(files, config) as store:
+                assert store.put(message()).ok
+                await trio.sleep(1)
+        assert files.dead
+        for seed in range(7):
+            async with open_store(files.power_cut(seed), config) as store:
+                assert len(bodies(store)) <= 2
+
+
+def _halt_when_durable(files: FaultyFileSystem, path: str) -> None:
+    if files.is_durable(path, 0, 20):
+        files.halt()
 
 
 @pytest.mark.real_time
