@@ -498,7 +498,8 @@ class TimerService:
     async def persist(self) -> None:
         """Make changed log, wheel and checkpoint durable.
 
-        A failure is logged and tried again later.
+        A failure is logged and tried again later. After cancellation the next call
+        writes all of it.
         """
         if not self._durable:
             return
@@ -514,7 +515,6 @@ class TimerService:
                         error,
                     )
                 self._unkept = True
-                self.timers.forget_flush()
                 self._changed.set()
 
     async def _flush(self) -> None:
@@ -544,6 +544,7 @@ class TimerService:
         except BaseException:
             timers.wheel.give_back(pages)
             timers.log.doubtful = timers.log.doubtful or doubtful
+            timers.forget_flush()
             raise
         timers.log.synced = target
         timers.checkpoint = flush.checkpoint

@@ -352,7 +352,7 @@ class TimerStore:
         return Flush(checkpoint, self._store.max_physical_offset)
 
     def forget_flush(self) -> None:
-        """Note that the flush failed; the next one covers what it did."""
+        """Note that a flush came to no end; the next one covers what it did."""
         self._saved = (-1, -1, -1)
 
     def expire(self) -> None:

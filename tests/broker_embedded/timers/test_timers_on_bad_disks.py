@@ -184,3 +184,23 @@ async def test_a_slow_disk_keeps_no_sender_waiting(autojump_clock: MockClock) ->
         assert slow.hits >= 10
         assert slow.on_loop == 0
         assert longest < 0.003
+
+
+async def test_a_stop_while_timers_are_made_durable_repeats_nobody(
+    autojump_clock: MockClock,
+) -> None:
+    """The stop takes the task that waits for the disk away, and begins again itself."""
+    async with open_on_disk() as (broker, peer, _deliveries):
+        files = disk_of(broker)
+        await send(broker, peer, 10)
+        await trio.sleep(20.5)
+        files.faults.slow(Operation.SYNC, LOG, delay=5)
+        with trio.fail_after(30):
+            while len(await bodies(broker, peer)) < 10:
+                await trio.sleep(0.1)
+        await trio.sleep(2)
+        assert broker.parts.timers.service.checkpoint().queue_offset == 10
+    assert not files.exists("abort")
+    async with open_on_disk(files) as (broker, peer, _deliveries):
+        await trio.sleep(60)
+        assert await bodies(broker, peer) == list(range(10))
