@@ -130,7 +130,7 @@ ROOMS = {
         ["broker"],
     ],
     "broker_embedded.store": [
-        ["config", "messages", "files"],
+        ["config", "messages", "files", "services"],
         ["state", "log"],
         ["queues"],
         ["index", "following"],

@@ -34,7 +34,7 @@ from rocketmq_sdk.broker_embedded.store.sizing import (
     fitted_on_disk,
     note_sizes,
 )
-from rocketmq_sdk.broker_embedded.supervision import BrokerHealth, error_text
+from rocketmq_sdk.broker_embedded.supervision import BrokerHealth, Supervisor, error_text
 from rocketmq_sdk.clock import Clock, TrioClock
 from rocketmq_sdk.errors import (
     ClosedError,
@@ -272,10 +272,13 @@ class EmbeddedBroker(RunsOnce):
             sized = self._fit_sizes(files)
             store = MessageStore(self._store_config(), files, self._clock, packed)
             store.on_recovery = self._told_recovery()
+            supervisor = Supervisor(self._clock, lambda: store.failure)
+            store.keep_running = supervisor.run_of_store
             await stack.enter_async_context(store)
             if sized:
                 note_sizes(files, store.config)
-            await self._open_parts(store, packed, await self._open_caller(stack))
+            caller = await self._open_caller(stack)
+            await self._open_parts(store, supervisor, packed, caller)
             async with open_quiet_nursery() as nursery:
                 await self._start(nursery)
                 limit, problems = ABANDON_TIMEOUT, list[Exception]()
@@ -391,14 +394,17 @@ class EmbeddedBroker(RunsOnce):
         )
 
     async def _open_parts(
-        self, store: MessageStore, packed: bytes, caller: RemotingClient | None
+        self,
+        store: MessageStore,
+        supervisor: Supervisor,
+        packed: bytes,
+        caller: RemotingClient | None,
     ) -> None:
         ports, live = self._ports, self._live
         self._files_of_settings.attach_broker(live, store.files)
         store.retention.configure(live.current.store)
-        self.core = Core(
-            store, live, self._clock, store_host=packed, address=lambda: ports.own_address
-        )
+        address = lambda: ports.own_address  # noqa: E731
+        self.core = Core(store, live, self._clock, supervisor, store_host=packed, address=address)
         if self._exporter is not None:
             self.core.stats.figures = self._exporter.figures
             store.observe_syncs(self._exporter.figures.syncs.add)

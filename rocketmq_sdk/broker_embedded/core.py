@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.broker_embedded.part import SavedTable, Service
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile, broken_files
 from rocketmq_sdk.broker_embedded.store.files.memory_files import ends_with_its_store
-from rocketmq_sdk.broker_embedded.supervision import Supervisor
 from rocketmq_sdk.broker_embedded.tables.groups import GroupManager
 from rocketmq_sdk.broker_embedded.tables.offsets import FILE_NAME as OFFSETS_FILE
 from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig, LiveConfig
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
+    from rocketmq_sdk.broker_embedded.supervision import Supervisor
     from rocketmq_sdk.clock import Clock
 
 FAQ: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
@@ -93,6 +93,7 @@ class Core:
         store: MessageStore,
         config: LiveConfig,
         clock: Clock,
+        supervisor: Supervisor,
         *,
         store_host: bytes,
         address: Callable[[], str],
@@ -137,16 +138,13 @@ class Core:
         """How long puts and gets take."""
         self.memory = MemoryBudget(current.connection_memory_limit)
         """What all connections hold."""
-        self.supervisor = Supervisor(
-            clock,
-            lambda: store.failure,
-            self._troubles,
-        )
+        self.supervisor = supervisor
         """Runs the services; knows how they are."""
         self.topic_deleted: list[Callable[[str], None]] = [self.stats.remove_topic]
         """Called with each topic that was deleted."""
         self.group_deleted: list[Callable[[str], None]] = [self.stats.remove_group]
         """Called with each consumer group that was deleted."""
+        supervisor.troubles = self._troubles
         config.on_change.append(self._configured)
 
     def _troubles(self) -> Iterable[str]:

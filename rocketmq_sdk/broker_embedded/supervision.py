@@ -2,9 +2,10 @@
 
 A service that raises is started again after a back-off; the others do not notice. It is
 named in the log once for each distinct error. What an error leaves behind is shown in
-`EmbeddedBroker.health()`. A log that could not be synced is not a service's error: the
-store refuses messages from then on and says why (`MessageStore.failure`), and the
-broker goes on serving what it has.
+`EmbeddedBroker.health()`. The store's own services are kept running like the others;
+only an unforeseen error of one that the log depends on ends the broker. A log that
+could not be synced is not a service's error: the store refuses messages from then on
+and says why (`MessageStore.failure`), and the broker goes on serving what it has.
 """
 
 from __future__ import annotations
@@ -18,14 +19,13 @@ import attrs
 import trio
 
 from rocketmq_sdk.backoff import Backoff
-from rocketmq_sdk.broker_embedded.part import AfterError
+from rocketmq_sdk.broker_embedded.part import AfterError, Service
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.lifecycle import unwrap_single
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
 
-    from rocketmq_sdk.broker_embedded.part import Service
     from rocketmq_sdk.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -56,6 +56,10 @@ class ServiceHealth:
     state: ServiceState
     last_error: str | None = None
     since_ms: int | None = None
+
+    def __str__(self) -> str:
+        after = "" if self.last_error is None else f" after: {self.last_error}"
+        return f"{self.name} {self.state.value}{after}"
 
 
 @attrs.frozen
@@ -159,21 +163,16 @@ class _Watched:
 class Supervisor:
     """Runs services, and knows how they and the saving of tables are."""
 
-    __slots__ = ("_clock", "_services", "_troubles", "more", "refusing", "tables")
+    __slots__ = ("_clock", "_services", "more", "refusing", "tables", "troubles")
 
-    def __init__(
-        self,
-        clock: Clock,
-        refusing: Callable[[], str | None],
-        troubles: Callable[[], Iterable[str]] = tuple,
-    ) -> None:
+    def __init__(self, clock: Clock, refusing: Callable[[], str | None]) -> None:
         """`refusing` tells why messages are refused; None while they are accepted.
 
         `troubles` tells what else is wrong with the store, `more` what parts of the
         broker know of that have no service for it.
         """
         self._clock = clock
-        self._troubles = troubles
+        self.troubles: Callable[[], Iterable[str]] = tuple
         self._services: list[_Watched] = []
         self.refusing = refusing
         self.more: list[Iterable[str]] = []
@@ -183,6 +182,13 @@ class Supervisor:
     async def run(self, service: Service) -> None:
         """Run a service until cancelled, or until it ends by itself."""
         await self._keep_running(self._watch(service))
+
+    async def run_of_store(
+        self, name: str, run: Callable[[], Awaitable[None]], of_log: bool
+    ) -> None:
+        """`run` a service of the store; one that the log depends on is fatal."""
+        after_error = AfterError.END_BROKER if of_log else AfterError.RESTART
+        await self.run(Service(name, run, after_error))
 
     def start(self, nursery: trio.Nursery, service: Service) -> None:
         """`run` a service in a nursery; `health` shows it at once."""
@@ -258,6 +264,6 @@ class Supervisor:
             if trouble is not None:
                 reasons += [f"the {seen.name} waits: {text}" for text in trouble]
         reasons += [f"cannot be saved: {text}" for text in self.tables]
-        reasons += self._troubles()
+        reasons += self.troubles()
         reasons += chain.from_iterable(self.more)
         return BrokerHealth(problem is None, tuple(reasons), services)

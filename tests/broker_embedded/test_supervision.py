@@ -27,7 +27,19 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
 ERRORS = (OSError("no disk"), StoreError("commitlog: Input/output error"), ValueError("odd"))
-SCHEDULE_RUN = "rocketmq_sdk.broker_embedded.timers.schedule.ScheduleService.run"
+PACKAGE = "rocketmq_sdk.broker_embedded."
+SCHEDULE_RUN = PACKAGE + "timers.schedule.ScheduleService.run"
+OF_STORE = {
+    "retention": "store.retention.RetentionService.run",
+    "flush of queues and index": "store.flush.queue_flusher.QueueFlusher.run",
+    "removal of deleted queues": "store.queues.removed_queues.RemovedQueues.run",
+    "building of the index": "store.recovery.index_builder.IndexBuilder.serve",
+}
+"""Services of the store, and what they run."""
+OF_LOG = {
+    "flush of the log": "store.flush.log_flusher.LogFlusher.run",
+    "writing of the log again": "store.flush.log_flusher.LogFlusher.write_again",
+}
 HALF = "TRAN_MSG\x01true\x02PGROUP\x01PG\x02UNIQ_KEY\x01"
 
 
@@ -155,6 +167,8 @@ async def test_the_broker_serves_while_a_service_fails_and_closes_at_once(
         raise error
 
     monkeypatch.setattr(SCHEDULE_RUN, lambda _self: broken())
+    for place in OF_STORE.values():
+        monkeypatch.setattr(PACKAGE + place, lambda _self: broken())
     with trio.fail_after(600):
         async with open_broker() as (broker, peer):
             for number in range(20):
@@ -163,11 +177,30 @@ async def test_the_broker_serves_while_a_service_fails_and_closes_at_once(
                 await trio.sleep(10)
             health = broker.health()
             assert health
-            assert "the schedule service is waiting to be started again" in str(health)
             answer = await peer.ask(RequestCode.GET_BROKER_RUNTIME_INFO)
-            assert KVTable.decode(answer.body).table["embeddedBrokerHealth"] == str(health)
+            table = KVTable.decode(answer.body).table
+            assert table["embeddedBrokerHealth"] == str(health)
+            for name in ("schedule service", *OF_STORE):
+                assert f"the {name} is waiting to be started again" in str(health)
+                assert f"{name} waiting to be started again after: " in str(
+                    table["embeddedBrokerServices"]
+                )
+            assert "flush of the log running" in str(table["embeddedBrokerServices"])
             begin = trio.current_time()
     assert trio.current_time() - begin < 1
+
+
+@pytest.mark.parametrize("name", OF_LOG)
+async def test_a_log_that_can_no_longer_be_trusted_ends_the_broker_by_name(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    async def broken() -> None:
+        raise ValueError("odd")
+
+    monkeypatch.setattr(PACKAGE + OF_LOG[name], lambda _self: broken())
+    with pytest.raises(RocketMQError, match=f"the {name} of the embedded broker failed.*odd"):
+        async with EmbeddedBroker():
+            await trio.sleep(60)
 
 
 async def test_only_an_open_broker_tells_its_health(autojump_clock: MockClock) -> None:

@@ -155,7 +155,14 @@ class RuntimeInfo:
             **self._connections(),
             **self._access(),
             "embeddedBrokerUnreadableRecords": core.store.unreadable.count,
-            "embeddedBrokerHealth": str(core.supervisor.health()),
+            **self._health(),
+        }
+
+    def _health(self) -> dict[str, object]:
+        health = self._core.supervisor.health()
+        return {
+            "embeddedBrokerHealth": str(health),
+            "embeddedBrokerServices": "; ".join(map(str, health.services)),
         }
 
     def _puts(self, totals: Totals) -> dict[str, object]:

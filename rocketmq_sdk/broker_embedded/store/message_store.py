@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -19,7 +20,7 @@ import trio
 from rocketmq_sdk.broker_embedded.store.append.appender import Appender
 from rocketmq_sdk.broker_embedded.store.append.replica_log import ReplicaLog
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
-from rocketmq_sdk.broker_embedded.store.files.lock_watch import watch_lock
+from rocketmq_sdk.broker_embedded.store.files.lock_watch import has_lock, watch_lock
 from rocketmq_sdk.broker_embedded.store.files.reserve import SpaceReserve
 from rocketmq_sdk.broker_embedded.store.flush.log_flusher import LogFlusher
 from rocketmq_sdk.broker_embedded.store.flush.queue_flusher import QueueFlusher
@@ -46,6 +47,7 @@ from rocketmq_sdk.broker_embedded.store.recovery.index_builder import IndexBuild
 from rocketmq_sdk.broker_embedded.store.recovery.missing_log import refuse_gap, refuse_without_log
 from rocketmq_sdk.broker_embedded.store.recovery.recovery import Recovery, RecoveryProgress
 from rocketmq_sdk.broker_embedded.store.retention import RetentionService
+from rocketmq_sdk.broker_embedded.store.services import KeepRunning, StoreService, run_once
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 
@@ -120,6 +122,8 @@ class MessageStore(ReadableStore, RunsOnce):
 
         Called from a worker thread; set it before entering the store.
         """
+        self.keep_running: KeepRunning = run_once
+        """Runs each service, decides what becomes of errors; set it before entering."""
         self.started_clean = True
         """Whether the last stop was clean."""
         self.arrivals: list[Callable[[Arrival], None]] = self._dispatcher.arrivals
@@ -142,19 +146,9 @@ class MessageStore(ReadableStore, RunsOnce):
             self._state.open = True
             try:
                 async with open_quiet_nursery() as nursery:
-                    nursery.start_soon(self._flusher.run)
-                    nursery.start_soon(self._flusher.write_again)
-                    nursery.start_soon(self._queue_flusher.run)
-                    nursery.start_soon(self.retention.run)
-                    nursery.start_soon(self._table.removed.run)
+                    for service in self._services():
+                        nursery.start_soon(self.keep_running, *service)
                     nursery.start_soon(self.reserve.keep)
-                    nursery.start_soon(watch_lock, self.files, self._flusher.fail)
-                    if self._index.enabled:
-                        nursery.start_soon(self._index_builder.serve)
-                    if self._sync_flush:
-                        nursery.start_soon(self._flusher.waiters.run)
-                    if self.files.makes_ahead:
-                        nursery.start_soon(self._next_file.run)
                     try:
                         yield
                     finally:
@@ -172,6 +166,23 @@ class MessageStore(ReadableStore, RunsOnce):
             self._table.close()
             self._index.close()
             self.files.unlock()
+
+    def _services(self) -> Iterator[StoreService]:
+        """Its tasks."""
+        flusher = self._flusher
+        yield StoreService("flush of the log", flusher.run, of_log=True)
+        yield StoreService("writing of the log again", flusher.write_again, of_log=True)
+        if self._sync_flush:
+            yield StoreService("waiters for syncs", flusher.waiters.run, of_log=True)
+        yield StoreService("flush of queues and index", self._queue_flusher.run)
+        yield StoreService("retention", self.retention.run)
+        yield StoreService("removal of deleted queues", self._table.removed.run)
+        if has_lock(self.files):
+            yield StoreService("watch of the lock", partial(watch_lock, self.files, flusher.fail))
+        if self._index.enabled:
+            yield StoreService("building of the index", self._index_builder.serve)
+        if self.files.makes_ahead:
+            yield StoreService("next file of the log", self._next_file.run)
 
     def _load(self) -> None:
         """Load and recover; `load` and `recover` of Apache."""

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 LOOK_EVERY: float = 5.0
 
 
+def has_lock(files: FileSystem) -> bool:
+    """Whether others can take the directory away."""
+    return isinstance(files, OsFileSystem)
+
+
 async def watch_lock(files: FileSystem, fail: Callable[[StoreError], None]) -> None:
     """Serve until the lock of a directory protects nothing any more; then `fail`."""
     if not isinstance(files, OsFileSystem):
