@@ -21,7 +21,7 @@ from rocketmq_sdk.errors import ClosedError, SendTimeout
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.config import AutoBatch
 from rocketmq_sdk.producer.handle import SendHandle
-from rocketmq_sdk.producer.outgoing import Element, Forms, element_of, encode_elements
+from rocketmq_sdk.producer.outgoing import Form, Forms, encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -38,37 +38,47 @@ _ORDINARY: Final = 310
 
 _Key = tuple[str, str | None, bool, str | None]
 """Topic, tag, whether to wait for the store, and sharding key."""
+_PLAIN: Final = (True, None)
+"""The end of the key of plain messages."""
 
 
 class _Batch:
     """Messages that go together, and the handle of the request that will carry them."""
 
     __slots__ = (
+        "bodies",
         "deadline",
+        "flags",
+        "forms",
         "gone",
         "handle",
         "ids",
-        "items",
         "key",
         "offset_ids",
         "owner",
         "size",
+        "topic",
         "withdrawn",
     )
 
     def __init__(
         self,
         key: _Key,
+        topic: TopicTargets,
         handle: SendHandle,
         deadline: float,
         owner: Accumulator,
     ) -> None:
         self.owner = owner
         self.key = key
+        self.topic = topic
         self.handle = handle
         self.deadline = deadline
-        self.items: list[Element] = []
-        """What the body will hold of each message; let go when the batch has gone."""
+        self.bodies: list[bytes] = []
+        self.forms: list[Form] = []
+        """What the batch will hold of each message beside its body."""
+        self.flags: dict[int, int] = {}
+        """By their places, the flags of messages that have one."""
         self.ids: list[str] = []
         """The unique ids of the messages that have one.
 
@@ -84,21 +94,35 @@ class _Batch:
     @trio.lowlevel.enable_ki_protection
     def name(self) -> None:
         """Give unique ids to the messages that have none."""
-        self.ids += self.owner.ids.next_ids(len(self.items) - len(self.ids))
+        self.ids += self.owner.ids.next_ids(len(self.bodies) - len(self.ids))
 
     def leave(self) -> None:
         """Take no more messages; the handle counts those that it has."""
         self.name()
         self.gone = True
-        self.handle.count = len(self.items) - len(self.withdrawn)
+        self.handle.count = len(self.bodies) - len(self.withdrawn)
         self.handle.room = self.size
+
+    def body(self) -> tuple[bytes, list[str]]:
+        """The body of the request and the unique ids in it; may be asked for once."""
+        bodies, forms, ids = self.bodies, self.forms, self.ids
+        flags = [0] * len(bodies)
+        for index, flag in self.flags.items():
+            flags[index] = flag
+        if self.withdrawn:
+            kept = [index for index in range(len(bodies)) if index not in self.withdrawn]
+            bodies, forms = [bodies[index] for index in kept], [forms[index] for index in kept]
+            flags, ids = [flags[index] for index in kept], [ids[index] for index in kept]
+        self.bodies, self.forms = [], []
+        return encode_batch(flags, bodies, forms, ids), ids
 
     def result(self, index: int) -> SendResult:
         """What the broker said of one of the messages.
 
         Raises the error of the batch.
         """
-        if index in self.withdrawn:
+        withdrawn = self.withdrawn
+        if withdrawn and index in withdrawn:
             raise ClosedError("the message was given up by its sender")
         whole = self.handle.outcome()
         offset_ids = self.offset_ids
@@ -106,9 +130,9 @@ class _Batch:
             offset_ids = self.offset_ids = whole.offset_message_id.split(",")
         message_id = self.ids[index]
         sent = len(self.ids)
-        if self.withdrawn:
-            index -= sum(1 for other in self.withdrawn if other < index)
-            sent -= len(self.withdrawn)
+        if withdrawn:
+            index -= sum(1 for other in withdrawn if other < index)
+            sent -= len(withdrawn)
         offset_id = offset_ids[index] if len(offset_ids) == sent else whole.offset_message_id
         return SendResult(
             whole.status,
@@ -250,6 +274,8 @@ class Accumulator:
         self._send = send
         self._under_way = under_way
         self._open: dict[_Key, _Batch] = {}
+        self._latest: _Batch | None = None
+        """The batch of plain messages that was begun last."""
         self._lingering: deque[_Batch] = deque()
         self._begun = trio.Event()
 
@@ -274,25 +300,40 @@ class Accumulator:
 
         Raises `ConfigurationError` when its properties are too long.
         """
-        element, total = element_of(message, self._forms)
-        key = (
-            (topic.topic, message.tags, True, None)
-            if message.is_plain
-            else (topic.topic, message.tags, message.wait_store_ok, message.sharding_key)
-        )
-        batch = self._open.get(key)
+        form = self._forms[message._text or message.property_text()]
+        body = message.body
+        total = form.overhead + len(body)
+        batch = self._latest
+        if (
+            batch is not None
+            and batch.topic is topic
+            and not batch.gone
+            and message.is_plain
+            and batch.key[1] == message.tags
+        ):
+            key = batch.key
+        else:
+            key = (
+                (topic.topic, message.tags, True, None)
+                if message.is_plain
+                else (topic.topic, message.tags, message.wait_store_ok, message.sharding_key)
+            )
+            batch = self._open.get(key)
         if batch is not None and batch.size + total > self._max_bytes:
             self._dispatch(batch)
             batch = None
         if batch is None:
             batch = self._begin(key, topic, message)
-        items = batch.items
-        items.append(element)
+        bodies = batch.bodies
+        handle = AccumulatedHandle(batch, len(bodies), message)
+        if not message.is_plain and message.flag:
+            batch.flags[len(bodies)] = message.flag
+        bodies.append(body)
+        batch.forms.append(form)
         batch.size += total
         under_way = self._under_way
         under_way.count += 1
         under_way.bytes += total
-        handle = AccumulatedHandle(batch, len(items) - 1, message)
         if added is not None:
             added(batch.handle)
         if batch.size >= self._max_bytes:
@@ -317,7 +358,9 @@ class Accumulator:
         )
         handle.count = 0
         self._under_way.admit(handle)
-        batch = self._open[key] = _Batch(key, handle, now + self._linger, self)
+        batch = self._open[key] = _Batch(key, topic, handle, now + self._linger, self)
+        if key[2:] == _PLAIN:
+            self._latest = batch
         self._lingering.append(batch)
         self._begun.set()
         return batch
@@ -332,13 +375,8 @@ class Accumulator:
         batch.leave()
         handle, now = batch.handle, trio.current_time()
         _topic, tags, wait, _sharding_key = batch.key
-        items, ids = batch.items, batch.ids
-        if batch.withdrawn:
-            kept = [index for index in range(len(items)) if index not in batch.withdrawn]
-            items, ids = [items[index] for index in kept], [ids[index] for index in kept]
-        handle.body = encode_elements(items, ids)
+        handle.body, ids = batch.body()
         handle.name(",".join(ids))
-        batch.items = []
         handle.tail = (
             f"UNIQ_KEY\x01{self.ids.next_id()}\x02WAIT\x01{'true' if wait else 'false'}\x02"
             f"{self._more}"
@@ -360,11 +398,10 @@ class Accumulator:
         if batch.gone or index in batch.withdrawn:
             return
         batch.withdrawn.add(index)
-        _flag, body, form = batch.items[index]
-        size = form.overhead + len(body)
+        size = batch.forms[index].overhead + len(batch.bodies[index])
         batch.size -= size
         self._under_way.shrink(size)
-        if len(batch.withdrawn) == len(batch.items):
+        if len(batch.withdrawn) == len(batch.bodies):
             batch.leave()
             if self._open.get(batch.key) is batch:
                 del self._open[batch.key]

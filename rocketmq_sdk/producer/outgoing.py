@@ -16,8 +16,6 @@ from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.text import encode_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 
@@ -118,27 +116,11 @@ class Forms(dict[str, Form]):
         return form
 
 
-Element = tuple[int, bytes, Form]
-"""Flag, body and form of a message of a batch that has no unique id yet."""
-
-
-def element_of(message: Message, forms: Forms) -> tuple[Element, int]:
-    """A message for a batch, and its bytes there. Raises as `forms`."""
-    form = forms[message._text or message.property_text()]
-    body = message.body
-    return (0 if message.is_plain else message.flag, body, form), form.overhead + len(body)
-
-
-def encode_elements(elements: Iterable[Element], ids: Sequence[str]) -> bytes:
-    """The body of a batch of messages with these unique ids, all of one length."""
-    flags, bodies, forms = zip(*elements, strict=True)
-    return _encode(flags, bodies, forms, ids)
-
-
 # By columns, and each by C: most messages of a batch are alike.
-def _encode(
+def encode_batch(
     flags: Sequence[int], bodies: Sequence[bytes], forms: Sequence[Form], ids: Sequence[str]
 ) -> bytes:
+    """The body of a batch of messages with these unique ids, all of one length."""
     count, lengths = len(ids), list(map(len, bodies))
     flag, length, form = flags[0], lengths[0], forms[0]
     keys = map(str.encode, ids)
@@ -235,7 +217,7 @@ def make_batch(
         )
     *message_ids, own_id = ids.next_ids(count + 1)
     properties = f"UNIQ_KEY\x01{own_id}\x02WAIT\x01{'true' if wait else 'false'}\x02"
-    body = _encode(flags, bodies, forms, message_ids)
+    body = encode_batch(flags, bodies, forms, message_ids)
     return Batch(topic, ",".join(message_ids), properties, body, first)
 
 
