@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.queue_selector import QueueSelector
     from rocketmq_sdk.producer.targets import Target, TopicTargets
-    from rocketmq_sdk.remoting.channel import Channel, PendingCall
+    from rocketmq_sdk.remoting.channel import Channel, PendingCall, SocketWait
 
 
 _SEND_PLAIN: Final = 310
@@ -34,6 +34,11 @@ class Aim(TypedDict, total=False):
 
 class TicketOwner(Protocol):
     """Who has admitted a message and will end it."""
+
+    @property
+    def count(self) -> int:
+        """Messages under way."""
+        ...
 
     @property
     def next_id(self) -> Callable[[], str]:
@@ -219,9 +224,29 @@ class SendHandle:
         """
         if self.done:
             await trio.lowlevel.checkpoint()
-        else:
+            return self.outcome()
+        channel = self.channel
+        wait = None if channel is None or self._owner.count > 1 else channel.socket_wait()
+        if wait is not None:
+            await self._wait_at(wait)
+        if not self.done:
             await self._park(lambda _task: self._give_up())
         return self.outcome()
+
+    async def _wait_at(self, wait: SocketWait) -> None:
+        """Wait at the socket, as the only waiter, as long as that is possible."""
+        self._waiters = [wait.wake]
+        try:
+            while await wait.turn() and not self.done:
+                pass
+        except BaseException:
+            if not self.done:
+                self._give_up()
+            raise
+        finally:
+            wait.leave()
+        if not self.done:
+            self.do_not_call(wait.wake)
 
     async def settled(self) -> None:
         """Wait until the message is finished, however.

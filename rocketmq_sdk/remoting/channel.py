@@ -319,6 +319,28 @@ class ChannelStatistics:
     """Answers that no slot waited for any more."""
 
 
+class SocketWait(ABC):
+    """How one caller waits at the socket itself; see `Channel.socket_wait`."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    async def turn(self) -> bool:
+        """Wait until something comes, and handle it. For one task.
+
+        False when it was woken, or when what came is not for a caller: then it is to
+        wait in another way.
+        """
+
+    @abstractmethod
+    def leave(self) -> None:
+        """The caller does not wait any more."""
+
+    @abstractmethod
+    def wake(self) -> None:
+        """Wake the task that waits, if there is one that was not woken."""
+
+
 class Channel(ABC):
     """One connection that speaks commands. Not for use from several threads.
 
@@ -451,6 +473,13 @@ class Channel(ABC):
         """
         template, values, body = request
         return self.submit(template.command(values, body), timeout, on_done)
+
+    def socket_wait(self) -> SocketWait | None:
+        """A way to wait for an answer that saves a turn of the loop.
+
+        For a caller that is alone. None where there is none, or somebody else has it.
+        """
+        return None
 
     @abstractmethod
     def send_oneway(self, command: Command) -> None:

@@ -9,6 +9,7 @@ import trio
 
 from rocketmq_sdk.errors import ConfigurationError, ConnectError
 from rocketmq_sdk.model.route import split_address
+from rocketmq_sdk.remoting.caller_stream import CallerStream
 from rocketmq_sdk.remoting.channel import ChannelLimits
 from rocketmq_sdk.remoting.stream import StreamChannel
 from rocketmq_sdk.transport.addresses import stream_addresses
@@ -90,7 +91,7 @@ class TcpChannelSource:
             stream = await start_client_tls(
                 stream, self._tls(), host=host, address=address, timeout=self._connect_timeout
             )
-        channel = StreamChannel(
+        channel = CallerStream(
             stream,
             handler,
             limits=self._limits,

@@ -131,8 +131,7 @@ class StreamChannel(CommandChannel):
         self._high_water = self.limits.high_water if pause_reading else math.inf
         self._turn, self._turn_from = turn, 0
         self._overdue = overdue
-        self._budget = budget
-        self._crowd = crowd
+        self._budget, self._crowd = budget, crowd
         self._load = self._unsent = 0
         self._weigh_at = min(STEP, self._high_water)
         self._brake = self._handling = False
@@ -233,8 +232,7 @@ class StreamChannel(CommandChannel):
 
     def _weigh(self) -> None:
         """Tell the budget what this connection holds, if that has changed."""
-        unsent, budget = self._unsent, self._budget
-        high_water = self._high_water
+        unsent, budget, high_water = self._unsent, self._budget, self._high_water
         self._brake = unsent > high_water
         self._weigh_at = unsent + STEP if self._brake else min(unsent + STEP, high_water)
         if budget is None:
@@ -340,7 +338,7 @@ class StreamChannel(CommandChannel):
                 if self._aside and can_receive_now(stream):
                     data = await self._housekeeper.lane.receive(self, stream, READ_SIZE)
                 else:
-                    data = await receive_soon(stream, size)
+                    data = await self._receive(stream, size)
                 self.last_read = now()
                 commands = connection.receive_commands(data if type(data) is bytes else bytes(data))
                 if self._load:
@@ -370,6 +368,9 @@ class StreamChannel(CommandChannel):
             return str(error)
         except _BROKEN as error:
             return f"reading failed: {error or type(error).__name__}"
+
+    async def _receive(self, stream: trio.abc.Stream, size: int) -> bytes | bytearray:
+        return await receive_soon(stream, size)
 
     async def _brake_now(self) -> None:
         """Let the peer take its answers before more are made."""
@@ -514,8 +515,8 @@ class StreamChannel(CommandChannel):
                     self.remote_address,
                     error,
                 )
-                more = refuse_answers(self._frames, self._turn_from, error, self._connection)
-                self._unsent += more
+                frames, first = self._frames, self._turn_from
+                self._unsent += refuse_answers(frames, first, error, self._connection)
         self._handling = False
         self._flush()
         self._housekeeper.end_chunk()
@@ -585,9 +586,7 @@ class StreamChannel(CommandChannel):
                 async with bounded_cleanup(self.limits.drain_timeout):
                     await self._stream.aclose()
             except _BROKEN:
-                # closing frees the stream in any case; an error only means that it was
-                # not graceful
-                pass
+                pass  # the stream is free in any case, only not gracefully
 
     async def aclose(self) -> None:
         try:
