@@ -48,6 +48,7 @@ class Checkpoint:
 
     __slots__ = (
         "_files",
+        "_unread",
         "confirm_physical_offset",
         "index_timestamp",
         "logics_physical_offset",
@@ -70,6 +71,7 @@ class Checkpoint:
         self.master_flushed_offset = 0
         self.confirm_physical_offset = 0
         self.logics_physical_offset = 0
+        self._unread = False
 
     def load(self) -> None:
         """Read the file; nothing is known when it is missing, short or unreadable."""
@@ -82,6 +84,7 @@ class Checkpoint:
             return
         except StoreError as problem:
             _log.error("%s; more of the log is read instead", problem)
+            self._unread = True
             return
         (
             self.physic_timestamp,
@@ -115,17 +118,29 @@ class Checkpoint:
     def forget_position(self) -> None:
         """Vouch for no position, durably. Raises `StoreError`.
 
-        For the time before queues or the log lose anything, or are built again. Runs in
-        a thread, as `write` does.
+        For the time before queues or the log lose anything, or are built again. A file
+        that could not be read may vouch for all that is built anew, and is replaced.
+        Runs in a thread, as `write` does.
         """
         position, self.logics_physical_offset = self.logics_physical_offset, 0
-        if not position:
+        if not (position or self._unread):
             return
         try:
             self._write_or_remove(self.encode())
         except StoreError:
             self.logics_physical_offset = position  # so says the file, perhaps
             raise
+        self._unread = False
+
+    def forget_index(self, timestamp: int) -> None:
+        """Vouch for no index file that ends later, durably. Raises `StoreError`.
+
+        Comes before files are built again for times for which lost ones were durable.
+        Runs in a thread, as `write` does.
+        """
+        if self.index_timestamp > timestamp:
+            self.index_timestamp = timestamp
+            self._write_or_remove(self.encode())
 
     def _write_or_remove(self, data: bytes) -> None:
         try:

@@ -80,10 +80,6 @@ def is_indexed(sys_flag: int) -> bool:
     return sys_flag & SysFlag.TRANSACTION_ROLLBACK != SysFlag.TRANSACTION_ROLLBACK
 
 
-def _nothing() -> None:
-    pass
-
-
 class IndexService:
     """The index of one store. Belongs to the store's thread.
 
@@ -126,7 +122,7 @@ class IndexService:
 
         False, and nothing is called, where that cannot be told.
         """
-        self.on_roll: Callable[[], None] = _nothing
+        self.on_roll: Callable[[], None] = lambda: None
         """Called when one more file was begun."""
 
     # --- loading and recovery
@@ -170,7 +166,9 @@ class IndexService:
         for file in reversed(dropped):
             self._remove(file)
             self.make_removals_durable()
-        self._resume()
+        vouched = self._checkpoint.index_timestamp
+        lost = any(file.end_timestamp <= vouched for file in dropped)
+        self._resume(lost=lost or vouched > (self.files[-1].end_timestamp if self.files else 0))
         lacking = clean and lacks_from is not None
         if lacking and lacks_from is not None and not self.truncate(lacks_from):
             self.next_position = max(self.next_position, lacks_from)
@@ -180,11 +178,13 @@ class IndexService:
             clean and sound and not lacking and bool(self.files) and not self.files[-1].full
         )
 
-    def _resume(self) -> None:
-        """Continue after the last entry.
+    def _resume(self, *, lost: bool = False) -> None:
+        """Continue after the last entry, whose record may lack some.
 
-        The record it belongs to may lack some entries.
+        With `lost`, files are gone that the checkpoint may vouch for.
         """
+        if lost:
+            self._checkpoint.forget_index(self.files[-1].end_timestamp - 1 if self.files else 0)
         self._pending.clear()
         self.next_position = self.files[-1].end_offset if self.files else 0
         self._entries.start_behind(self.next_position)
@@ -337,7 +337,7 @@ class IndexService:
             dropped = True
         if dropped:
             self.make_removals_durable()
-            self._resume()
+            self._resume(lost=True)
         return dropped
 
     def make_removals_durable(self) -> None:

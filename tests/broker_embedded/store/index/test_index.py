@@ -518,3 +518,45 @@ async def test_a_file_that_a_start_drops_does_not_come_back(autojump_clock: Mock
         assert not dropped & {name for name, _size in files.file_sizes("index")}
         for seed in range(30):
             assert not dropped & {name for name, _size in files.power_cut(seed).file_sizes("index")}
+
+
+@pytest.mark.parametrize("gone", ["checkpoint", "first", "all"])
+async def test_files_built_again_count_when_they_are_durable(
+    gone: str, autojump_clock: MockClock
+) -> None:
+    """The checkpoint vouched for files of the same times that a start did not have."""
+    files, clock = FaultyFileSystem(page_size=64), TrioClock()
+    quick = small_config(flush_consume_queue_thorough_interval=0, **SMALL)
+    config = small_config(flush_interval_consume_queue=60_000, **SMALL)
+    async with open_store(files, quick, clock) as store:
+        for number in range(30):
+            assert store.put(keyed(number)).ok
+            await trio.sleep(0.01)
+        await trio.sleep(3)
+        files.halt()
+    files.kill()
+    names = [name for name, _size in files.file_sizes("index")]
+    assert len(names) > 2
+    if gone == "checkpoint":
+        files.faults.fail(Operation.READ, "checkpoint", times=1)
+    elif gone == "first":
+        files.open(f"index/{names[0]}").pwrite((21).to_bytes(4), 36)  # more than fit
+    else:
+        for name in names:
+            files.remove(f"index/{name}")
+        files.sync_directory("index")
+    await trio.sleep(10)
+    async with open_store(files, config, clock) as store:
+        await check_all(store, 30)
+        torn = [cut for cut in map(files.power_cut, range(300)) if _lacks_entries(cut, files)]
+    for cut in torn[:3]:
+        async with open_store(cut, config, clock) as store:
+            await check_all(store, 30)
+    assert torn
+
+
+def _lacks_entries(cut: FaultyFileSystem, whole: FaultyFileSystem) -> bool:
+    """Whether the first file has its header and lost something else."""
+    name, _size = whole.file_sizes("index")[0]
+    found, wanted = (files.read(f"index/{name}") or b"" for files in (cut, whole))
+    return any(found[:40]) and found[:40] == wanted[:40] and found != wanted
