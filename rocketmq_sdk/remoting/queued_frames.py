@@ -15,11 +15,14 @@ from rocketmq_sdk.remoting.dispatch import error_response
 from rocketmq_sdk.transport.tcp import send_now, send_pieces_now
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     import trio
 
     from rocketmq_sdk.errors import RocketMQError
     from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.protocol.connection import Connection
+    from rocketmq_sdk.remoting.channel import Reply
 
 DIRECT_SIZE: Final = 256 * 1024
 """More unsent bytes than this are left to the writer, which joins no more than this."""
@@ -55,6 +58,29 @@ def queue_frame(frames: list[Piece], connection: Connection, command: Command) -
     head = connection.send_head(command)
     frames += (head, memoryview(body))
     return len(head) + len(body)
+
+
+def queue_replies(
+    frames: list[Piece],
+    requests: Iterable[Command],
+    replies: Sequence[Reply],
+    answer: Callable[[Command, Command], None],
+) -> int:
+    """Add the replies to requests that were served together.
+
+    Returns the bytes of those that are frames; `answer` is called for the others.
+    """
+    size = 0
+    for request, reply in zip(requests, replies, strict=False):
+        if isinstance(reply, bytes):
+            frames.append(reply)
+            size += len(reply)
+        elif isinstance(reply, tuple):
+            frames += reply
+            size += len(reply[0]) + len(reply[1])
+        elif reply is not None:
+            answer(request, reply)
+    return size
 
 
 def send_queued(stream: trio.abc.Stream, frames: list[Piece], size: int) -> int:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import ssl
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -35,17 +36,13 @@ from rocketmq_sdk.remoting.queued_frames import (
     DIRECT_SIZE,
     ENOUGH,
     queue_frame,
+    queue_replies,
     refuse_answers,
     send_queued,
     take_frames,
 )
-from rocketmq_sdk.remoting.side_lane import ASIDE, REFUSED
-from rocketmq_sdk.transport.tcp import (
-    can_receive_now,
-    can_send_now,
-    receive_soon,
-    send_some,
-)
+from rocketmq_sdk.remoting.side_lane import ASIDE, ASIDE_SIZE, REFUSED
+from rocketmq_sdk.transport.tcp import can_receive_now, can_send_now, receive_soon, send_some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -95,6 +92,7 @@ class StreamChannel(CommandChannel):
         "_overdue",
         "_refused",
         "_stream",
+        "_takes_turns",
         "_turn",
         "_turn_from",
         "_unsent",
@@ -133,6 +131,7 @@ class StreamChannel(CommandChannel):
         self._overdue = overdue
         self._budget, self._crowd = budget, crowd
         self._load = self._unsent = 0
+        self._aside, self._takes_turns = False, can_receive_now(stream)
         self._weigh_at = min(STEP, self._high_water)
         self._brake = self._handling = False
         self._refused = False  # whether a request of the last chunk was
@@ -222,6 +221,8 @@ class StreamChannel(CommandChannel):
             self._last_write = self._housekeeper.now()
             self._unsent -= sent
             if not frames:
+                if self._drained is not None:
+                    self._wake_drained()
                 return
         self._leaving = True
         writer, self._idle_writer = self._idle_writer, None
@@ -233,7 +234,7 @@ class StreamChannel(CommandChannel):
     def _weigh(self) -> None:
         """Tell the budget what this connection holds, if that has changed."""
         unsent, budget, high_water = self._unsent, self._budget, self._high_water
-        self._brake = unsent > high_water
+        self._brake = unsent > high_water or (self._aside and unsent > STEP)
         self._weigh_at = unsent + STEP if self._brake else min(unsent + STEP, high_water)
         if budget is None:
             return
@@ -312,8 +313,7 @@ class StreamChannel(CommandChannel):
         self._half_sent = self._half_sent + sent if sent < len(data) else 0
         if self._load or self._unsent + STEP < self._weigh_at:
             self._weigh()
-        if self._drained is not None:
-            self._wake_drained()
+        self._wake_drained()
         return sent
 
     def _stop_waiting(self, _raise_cancel: object) -> trio.lowlevel.Abort:
@@ -328,17 +328,13 @@ class StreamChannel(CommandChannel):
         stream, connection = self._stream, self._connection
         size, budget, pause_at, now = READ_SIZE, self._budget, 0, self._housekeeper.now
         # By the side lane: what newcomers send first may take long, and many may come.
-        self._aside = turn_length(self._crowd()) < TURN
+        self._look_aside(heavy=True)
         try:
             while True:
                 if budget is not None and budget.tight and self._load >= pause_at:
                     await budget.wait_for_room(self)
                     pause_at = self._load + READ_SIZE_MAX
-                data: bytes | bytearray
-                if self._aside and can_receive_now(stream):
-                    data = await self._housekeeper.lane.receive(self, stream, READ_SIZE)
-                else:
-                    data = await self._receive(stream, size)
+                data = await (self._receive_aside() if self._aside else self._receive(stream, size))
                 self.last_read = now()
                 commands = connection.receive_commands(data if type(data) is bytes else bytes(data))
                 if self._load:
@@ -372,11 +368,17 @@ class StreamChannel(CommandChannel):
     async def _receive(self, stream: trio.abc.Stream, size: int) -> bytes | bytearray:
         return await receive_soon(stream, size)
 
+    async def _receive_aside(self) -> bytes | bytearray:
+        """What comes next, once its answers are taken and it has the lane."""
+        await self._wait_unsent(0)
+        most = READ_SIZE if self._connection.held_bytes else ASIDE_SIZE
+        return await self._housekeeper.lane.receive(self, self._stream, most)
+
     async def _brake_now(self) -> None:
         """Let the peer take its answers before more are made."""
         self._housekeeper.lane.leave(self)
-        if self._unsent > self._high_water:
-            await self._wait_unsent(self.limits.low_water)
+        if self._aside or self._unsent > self._high_water:
+            await self._wait_unsent(0 if self._aside else self.limits.low_water)
         if self._budget is not None:
             await self._budget.wait_for_room(self)
         self._weigh()
@@ -392,8 +394,13 @@ class StreamChannel(CommandChannel):
                 self._serve_alone(command, 0.0, 0)
         finally:
             self._end_turn()
-            if self._refused or self._load > ALWAYS_FAIR:
-                self._aside = turn_length(self._crowd()) < TURN
+            if self._refused or self._load > ALWAYS_FAIR or self._unsent > 0:
+                self._look_aside(heavy=True)
+
+    def _look_aside(self, *, heavy: bool) -> None:
+        """Whether others come before its next chunk: it is dear or takes no answers."""
+        heavy = heavy or self._refused or self._load > ALWAYS_FAIR or self._unsent > 0
+        self._aside = heavy and self._takes_turns and turn_length(self._crowd()) < TURN
 
     async def _handle(self, commands: list[Command]) -> None:
         """Handle what one read brought, requests of one code in a row together."""
@@ -429,6 +436,8 @@ class StreamChannel(CommandChannel):
                 if self._brake:
                     self._end_turn()
                     await self._brake_now()
+                    if self._aside:
+                        await lane.take_turns(self)
                     self._begin_turn()
                 elif found and count - number >= ENOUGH <= len(self._frames) - self._turn_from:
                     self._end_turn()  # the peer need not wait for the rest of the chunk
@@ -451,8 +460,7 @@ class StreamChannel(CommandChannel):
         finally:
             self._end_turn()
             lane.leave(self)
-            heavy = busy > 0.0 or self._refused or self._load > ALWAYS_FAIR
-            self._aside = heavy and turn_length(self._crowd()) < TURN
+            self._look_aside(heavy=busy > 0.0 or not count)  # or it sends frames by parts
 
     def _serve_alone(self, command: Command, waited: float, behind: int) -> None:
         """Serve one request and answer it, or refuse it."""
@@ -485,15 +493,9 @@ class StreamChannel(CommandChannel):
         answers = self._serve_together(commands, number)
         if answers is None:
             return None
-        for request, answer in zip(islice(commands, number, None), answers, strict=False):
-            if isinstance(answer, bytes):
-                self._frames.append(answer)
-                self._unsent += len(answer)
-            elif isinstance(answer, tuple):
-                self._frames += answer
-                self._unsent += len(answer[0]) + len(answer[1])
-            elif answer is not None:
-                self._answer(request, answer)
+        requests = islice(commands, number, None)
+        more = queue_replies(self._frames, requests, answers, self._answer)
+        self._unsent += more
         if self._unsent > self._weigh_at:
             self._weigh()
         return len(answers)
@@ -582,11 +584,10 @@ class StreamChannel(CommandChannel):
             self._frames.clear()
             self._weigh()
             self._wake_drained()
-            try:
+            # An error of closing only means that it was not graceful.
+            with suppress(*_BROKEN):
                 async with bounded_cleanup(self.limits.drain_timeout):
                     await self._stream.aclose()
-            except _BROKEN:
-                pass  # the stream is free in any case, only not gracefully
 
     async def aclose(self) -> None:
         try:

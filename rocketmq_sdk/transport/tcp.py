@@ -151,6 +151,15 @@ async def wait_readable(stream: trio.abc.Stream) -> None:
     await trio.lowlevel.wait_readable(stream.socket)
 
 
+def descriptor_of(stream: trio.abc.Stream) -> int:
+    """That of the socket. Raises `trio.ClosedResourceError` when it is closed."""
+    assert isinstance(stream, trio.SocketStream)
+    descriptor = stream.socket.fileno()
+    if descriptor < 0:
+        raise trio.ClosedResourceError("this stream was closed")
+    return descriptor
+
+
 def receive_now(stream: trio.abc.Stream, size: int) -> bytes | None:
     """What has come, up to `size` bytes; empty at the end, None when nothing has.
 
