@@ -19,8 +19,8 @@ _KEY, _READ_AT = "__rocketmq_dedup", "__rocketmq_read_at"
 def deduplicated(df: DataFrame, *, within: timedelta | str | None = None) -> DataFrame:
     """The rows of a source without those that the sink sent twice.
 
-    Keeps the first row of each dedup id; rows without an id always pass. `df` needs the
-    columns dedupId and topic, brokerName, queueId, queueOffset.
+    Keeps the first row of each dedup id in each topic; rows without an id always pass.
+    `df` needs the columns dedupId and topic, brokerName, queueId, queueOffset.
 
     A stream must say `within`: how long it remembers an id ("10 minutes" or a
     `timedelta`), from the moment the query reads its first row. A double that is read
@@ -44,8 +44,10 @@ def deduplicated(df: DataFrame, *, within: timedelta | str | None = None) -> Dat
             f"deduplicated needs the columns {', '.join(needed)} of the source; missing: "
             f"{', '.join(missing)}"
         )
-    own = f.concat_ws("\x01", *(f.col(name).cast("string") for name in _PLACE))
-    keyed = df.withColumn(_KEY, f.coalesce(f.col("dedupId"), own))
+    topic, *place = (f.col(name).cast("string") for name in _PLACE)
+    # The same id in two topics is that of two rows: one may go to both.
+    own = f.coalesce(f.col("dedupId"), f.concat_ws("\x01", *place))
+    keyed = df.withColumn(_KEY, f.concat_ws("\x01", topic, own))
     if not df.isStreaming:
         return keyed.dropDuplicates([_KEY]).drop(_KEY)
     if within is None:

@@ -377,17 +377,19 @@ def test_a_stream_from_topic_to_topic(
 def test_a_stream_without_doubles(
     spark: SparkSession, broker: BrokerProcess, write: Write, topic: str, tmp_path: Path
 ) -> None:
+    """A row that goes to two topics is no double."""
     df = spark.range(0, 200).select(
         f.col("id").cast("string").alias("body"), f.lit("mine:").alias("start")
     )
     df = df.select("body", f.concat("start", "body").alias("dedupKey")).localCheckpoint()
-    for _ in range(2):
-        write(df, topic)
+    other = unique("other")
+    for target in (topic, topic, other):
+        write(df, target)
     write(df.drop("dedupKey"), topic)
     source = (
         spark.readStream.format("rocketmq")
         .option("namesrvAddr", broker.namesrv)
-        .option("subscribe", topic)
+        .option("subscribe", f"{topic},{other}")
     )
     once = deduplicated(
         source.option("startingOffsets", "earliest").load(), within=timedelta(minutes=10)
@@ -401,7 +403,7 @@ def test_a_stream_without_doubles(
     )
     assert query.awaitTermination(200)
     counts = Counter(bytes(row.body) for row in spark.read.parquet(str(tmp_path / "out")).collect())
-    assert set(counts.values()) == {2}
+    assert set(counts.values()) == {3}
     assert len(counts) == 200
 
 

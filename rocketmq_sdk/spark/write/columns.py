@@ -413,7 +413,7 @@ class ColumnEncoder:
         flags = self._flags(batch)
         topics = None if self._topic is not None else batch.column("topic")
         topic: _Part = (self._topic or "").encode() if topics is None else topics.cast(pa.binary())
-        places = place_column(batch)
+        places = place_column(batch, topic_is_source=self._topic is not None)
         content = _glue(
             [
                 *(() if places is None else (places,)),

@@ -174,7 +174,7 @@ class RowMaker:
         columns = (
             [(name, _column(name, batch.column(name))) for name in self._columns] if numbers else []
         )
-        places = place_column(batch) if numbers else None
+        places = place_column(batch, topic_is_source=self._topic is not None) if numbers else None
         for number in numbers:
             try:
                 yield (

@@ -341,17 +341,20 @@ def test_frames_of_many_rows_are_those_of_the_codec() -> None:
 
 PLACES = {
     **TYPES,
+    "messageId": pa.string(),
     "brokerName": pa.string(),
     "queueId": pa.int32(),
     "queueOffset": pa.int64(),
 }
 
 
-def ids_of(rows: list[dict[str, Any]], *, partition: int, alone: bool = False) -> list[str]:
-    columns = ["body", "topic", "brokerName", "queueId", "queueOffset"]
+def ids_of(
+    rows: list[dict[str, Any]], *, partition: int, alone: bool = False, topic: str | None = "T"
+) -> list[str]:
+    columns = list(rows[0])
     made = RowMaker(
-        ["body"],
-        topic="T",
+        ["body"] if topic else ["body", "topic"],
+        topic=topic,
         scope="s",
         partition=partition,
         max_body=1000,
@@ -385,6 +388,30 @@ def test_rows_are_told_apart_by_where_they_were_read_from() -> None:
     elsewhere = ids_of(rows[::-1], partition=8)
     assert set(found[:5]) == set(elsewhere[1:])
     assert found[5] != elsewhere[0]
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("topic", ["T", None])
+def test_a_place_tells_topics_apart_or_is_none(topic: str | None, alone: bool) -> None:
+    """Equal rows with the same queue and offset in two topics, each in a task of its
+    own: the column `topic` is dropped, or says where both go.
+    """
+
+    def ids(*more: str) -> list[str]:
+        made: list[str] = []
+        for task, source in enumerate(("first", "second")):
+            row = placed(1)
+            if topic is None:
+                row["topic"] = "target"
+            else:
+                del row["topic"]
+            row |= dict.fromkeys(more, source)
+            made += ids_of([row], partition=task, alone=alone, topic=topic)
+        return made
+
+    without, known = ids(), ids("messageId")
+    assert [key.split(":")[1] for key in (*without, *known)] == ["0", "1", "-", "-"]
+    assert len({*without, *known}) == 4
 
 
 SPACES = [chr(code) for code in range(0x3001) if chr(code).isspace()]
