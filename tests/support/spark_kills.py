@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -164,10 +165,12 @@ def rounds(
     targets: tuple[str, ...] = ("plain",),
     brokers: int = 1,
     tell: Callable[[str], object] = str,
+    log: Path | None = None,
 ) -> Outcome:
     """Kill a process with streams to files and to topics `kills` times; the target
     `shuffled` has a shuffle before its sink. The second of two brokers hangs and is
-    restarted at random meanwhile. `tell` gets a line for each life.
+    restarted at random meanwhile. `tell` gets a line for each life, and one for each
+    that begins again; what the lives log is added to the file `log`.
     """
     chance = random.Random(seed)
     with (
@@ -189,13 +192,14 @@ def rounds(
             "limit": max(rows // max(12, 2 * kills), 100),
             "targets": targets,
         }
+        run = functools.partial(_run, order, tell, log)
         killed, began = 0, time.monotonic()
         with trouble or nullcontext():
             for number in range(1, kills + 1):
-                killed += _run(order, chance.uniform(0.2, 2.5), PATIENCE)
+                killed += run(chance.uniform(0.2, 2.5), PATIENCE)
                 troubles = "" if trouble is None else f", {trouble.times} troubles"
                 tell(f"life {number}: {killed} killed, {time.monotonic() - began:.0f} s{troubles}")
-        _run(order, None, PATIENCE + rows / SLOWEST)
+        run(None, PATIENCE + rows / SLOWEST)
         tell(f"the last life ended, {time.monotonic() - began:.0f} s")
         found = Outcome(rows, killed, 0 if trouble is None else trouble.times)
         found.file_rows, found.file_distinct = rows_of_files(directory / "files")
@@ -257,7 +261,12 @@ async def count_topic(namesrv: str, topic: str) -> tuple[int, int, int]:
 
 
 def _run(
-    order: dict[str, Any], kill_after: float | None, patience: float, more: int = ANEW
+    order: dict[str, Any],
+    tell: Callable[[str], object],
+    log: Path | None,
+    kill_after: float | None,
+    patience: float,
+    more: int = ANEW,
 ) -> bool:
     """One life: killed some time after its first progress, or to its end; whether it
     was killed so. It may not take longer than `patience`.
@@ -296,8 +305,10 @@ def _run(
             code = child.wait()
             errors.seek(0)
             text = errors.read() if code else ""
-            if more > 0 and any(reason in text for reason in OF_SPARK):
-                return _run(order, kill_after, patience, more - 1)
+            reasons = [reason for reason in OF_SPARK if reason in text]
+            if more > 0 and reasons:
+                tell(f"a life begins again: {reasons[0]}")
+                return _run(order, tell, log, kill_after, patience, more - 1)
             if code:
                 raise AssertionError(f"a life ended by itself with {code}: {text[-3000:]}")
             return False
@@ -305,6 +316,10 @@ def _run(
             watchdog.cancel()
             if child.stdout is not None:
                 child.stdout.close()
+            if log is not None:
+                errors.seek(0)
+                with log.open("a") as whole:
+                    whole.write(f"--- a life, killed after {kill_after} s\n{errors.read()}")
 
 
 def begun(query: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from pathlib import Path
 
 from support.spark_kills import rounds
 
@@ -24,6 +25,7 @@ def main() -> None:
     parser.add_argument("--brokers", type=int, choices=(1, 2), default=1)
     parser.add_argument("--targets", nargs="+", choices=TARGETS, default=TARGETS)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--log", type=Path, help="a file for what the streams log")
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}", flush=True)
     begin = time.monotonic()
@@ -34,6 +36,7 @@ def main() -> None:
         targets=tuple(arguments.targets),
         brokers=arguments.brokers,
         tell=lambda line: print(f"  {line}", flush=True),
+        log=arguments.log,
     )
     print(f"{time.monotonic() - begin:.0f} s: {found}")
     rows = arguments.rows
