@@ -21,6 +21,7 @@ from rocketmq_sdk.errors import ConfigurationError, MessageIllegalError, RocketM
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.spark.schema import DEDUP_PROPERTY
+from rocketmq_sdk.spark.write.arrow_types import usual_types
 from rocketmq_sdk.spark.write.columns import MOST_PROPERTY_BYTES, ColumnEncoder, Frames
 from rocketmq_sdk.spark.write.dedup_ids import DedupIds, content_hash
 from rocketmq_sdk.spark.write.places import place_column
@@ -133,17 +134,20 @@ class RowMaker:
             half = batch.num_rows // 2
             yield from self.parts(batch.slice(0, half))
             yield from self.parts(batch.slice(half))
-        elif batch.num_rows and self._alone:
+        elif batch.num_rows:
+            yield from self._parts(usual_types(batch))
+            self.rows += batch.num_rows
+
+    def _parts(self, batch: pa.RecordBatch) -> Iterator[Frames | LoneRow]:
+        if self._alone:
             yield from (
                 self._lone(number, message)
                 for number, message in self._messages(batch, range(batch.num_rows))
             )
-            self.rows += batch.num_rows
-        elif batch.num_rows:
+        else:
             plain, odd = self._encoder.plain(batch, len(self._dedup.start))
             messages = list(self._messages(batch, odd))
             yield from self._in_order(plain, odd, messages)
-            self.rows += batch.num_rows
 
     def _lone(self, number: int, message: Message) -> LoneRow:
         return LoneRow(message, self._partition, self.rows + number)

@@ -71,6 +71,18 @@ def batch_of(
     )
 
 
+def large(kind: pa.DataType) -> pa.DataType:
+    """A type as the session's `spark.sql.execution.arrow.useLargeVarTypes` makes it."""
+    if pa.types.is_map(kind):
+        return pa.map_(large(kind.key_type), large(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(large(kind.value_type))
+    return {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(kind, kind)
+
+
+LARGE = {name: large(kind) for name, kind in TYPES.items()}
+
+
 def maker(
     columns: Sequence[str],
     *,
@@ -187,7 +199,7 @@ def test_frames_are_what_messages_are_encoded_to(data: st.DataObject) -> None:
             st.fixed_dictionaries({name: VALUES[name] for name in columns}), min_size=1, max_size=6
         )
     )
-    batch = batch_of(rows, columns)
+    batch = batch_of(rows, columns, data.draw(st.sampled_from([TYPES, LARGE])))
     begin = data.draw(st.integers(0, len(rows) - 1))
     ids = DedupIds("s", 3)
     wanted: list[tuple[str, str | None, BatchItem]] = []
@@ -219,8 +231,9 @@ def test_frames_are_what_messages_are_encoded_to(data: st.DataObject) -> None:
     assert alone == wanted
 
 
-def test_text_bodies_and_one_text_as_keys() -> None:
-    types = {**TYPES, "body": pa.string(), "keys": pa.string()}
+@pytest.mark.parametrize("text", [pa.string(), pa.large_string()], ids=str)
+def test_text_bodies_and_one_text_as_keys(text: pa.DataType) -> None:
+    types = {**TYPES, "body": text, "keys": text}
     rows = [
         {"body": "ü", "keys": "k"},
         {"body": "b", "keys": None},
@@ -236,7 +249,8 @@ def test_text_bodies_and_one_text_as_keys() -> None:
     assert (making.first_skipped.column, making.first_skipped.row) == ("keys", 3)
 
 
-def test_text_that_is_no_utf8_is_a_bad_row() -> None:
+@pytest.mark.parametrize("wide", [False, True])
+def test_text_that_is_no_utf8_is_a_bad_row(wide: bool) -> None:
     broken = pa.Array.from_buffers(
         pa.string(),
         2,
@@ -252,6 +266,8 @@ def test_text_that_is_no_utf8_is_a_bad_row() -> None:
         ),
     }
     for name, column in texts.items():
+        if wide:
+            column = column.cast(large(column.type))
         batch = pa.RecordBatch.from_arrays([pa.array([b"x", b"y"]), column], names=["body", name])
         making = maker(["body", name], topic=None if name == "topic" else "T")
         assert [item[1] for _, _, item in sent(list(making.parts(batch)))] == [b"x"]
@@ -349,7 +365,12 @@ PLACES = {
 
 
 def ids_of(
-    rows: list[dict[str, Any]], *, partition: int, alone: bool = False, topic: str | None = "T"
+    rows: list[dict[str, Any]],
+    *,
+    partition: int,
+    alone: bool = False,
+    topic: str | None = "T",
+    types: dict[str, pa.DataType] = PLACES,
 ) -> list[str]:
     columns = list(rows[0])
     made = RowMaker(
@@ -362,7 +383,7 @@ def ids_of(
         next_ids=lambda count: [f"{number:032X}" for number in range(count)],
         alone=alone,
     )
-    batch = batch_of(rows, columns, PLACES)
+    batch = batch_of(rows, columns, types)
     texts = [text.decode() for _, _, (_, _, text) in sent(list(made.parts(batch)))]
     return [text.partition(f"{DEDUP_PROPERTY}\x01")[2].partition("\x02")[0] for text in texts]
 
@@ -382,6 +403,8 @@ def test_rows_are_told_apart_by_where_they_were_read_from() -> None:
     rows = [placed(1), placed(2), placed(2, b"y"), placed(2), placed(1, broker="b"), placed(None)]
     found = ids_of(rows, partition=3)
     assert ids_of(rows, partition=3, alone=True) == found
+    wide = {name: large(kind) for name, kind in PLACES.items()}
+    assert ids_of(rows, partition=3, types=wide) == found
     assert len(set(found)) == len(found)
     assert [text.split(":")[1] for text in found] == ["-"] * 5 + ["3"]
     assert [text.rsplit(":")[-1] for text in found] == ["0", "0", "0", "1", "0", "0"]
