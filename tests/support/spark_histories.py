@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.spark.plan.ranges import Task
     from rocketmq_sdk.spark.read.pulls import Piece
 
@@ -76,6 +77,9 @@ class Cluster:
     unrouted: bool = False
     lag: int = 0
     """How many of the newest messages of each queue the slave does not have."""
+    most: int = 1000
+    """The most messages of one answer; a few make pulls leave together."""
+    lots: random.Random = attrs.field(factory=random.Random)
 
     def is_registered(self, broker: str) -> bool:
         return broker not in self.away or broker == "a"
@@ -164,7 +168,7 @@ async def served(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> AsyncIter
         queue, offset = QueueKey(header.topic, broker, header.queue_id), header.queue_offset
         least, most = cluster.bounds(queue, address)
         if least <= offset < most:
-            end = min(offset + header.max_msg_nums, most)
+            end = min(offset + min(header.max_msg_nums, cluster.most), most)
             numbers = cluster.queues[queue].numbers
             body = b"".join(_record(queue, at, numbers[at]) for at in range(offset, end))
             return PulledRecords(PullStatus.FOUND, end, least, most, 0, body)
@@ -173,6 +177,36 @@ async def served(monkeypatch: pytest.MonkeyPatch, cluster: Cluster) -> AsyncIter
         further = least if offset < least else most
         return PulledRecords(PullStatus.OFFSET_ILLEGAL, further, least, most, 0, b"")
 
+    class Asked:
+        """Pulls that leave together: some have no answer, or bring less than others."""
+
+        def __init__(self, _client: Peer, sample: Command, _fields: Sequence[str]) -> None:
+            self._fields = sample.ext_fields
+
+        async def ask(
+            self, address: str, values: Sequence[tuple[str, str]], timeout: float
+        ) -> list[SimpleNamespace | None]:
+            return [await self._answer(address, *texts, timeout) for texts in values]
+
+        async def _answer(
+            self, address: str, offset: str, count: str, timeout: float
+        ) -> SimpleNamespace | None:
+            kind = cluster.lots.random()
+            header = SimpleNamespace(
+                topic=self._fields["topic"],
+                queue_id=int(self._fields["queueId"]),
+                queue_offset=int(offset),
+                max_msg_nums=1 if kind > 0.9 else int(count),
+            )
+            try:
+                found = await pull_records(peers[-1], address, header, timeout)
+            except ConnectError:
+                return None
+            code = 0 if found.status is PullStatus.FOUND else ResponseCode.PULL_NOT_FOUND
+            return None if kind < 0.1 else SimpleNamespace(code=code, found=found)
+
+    monkeypatch.setattr(pulls, "Together", Asked)
+    monkeypatch.setattr(pulls, "pulled_records", lambda answer, _address, _header: answer.found)
     monkeypatch.setattr(bridge, "client", lent)
     monkeypatch.setattr(view, "topic_stats", topic_stats)
     monkeypatch.setattr(view, "cluster_info", cluster_info)
@@ -206,6 +240,7 @@ class Losses(logging.Handler):
         r"the queue (\S+)/(\S+)/(\d+) should be read (from|up to) offset (\d+)(?: on)?, but .*?"
         r"(?:begin|ends) at (\d+)"
     )
+    _LATE = re.compile(r"(\w+)/(\w+)/(\d+) from offset (\d+)")
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -217,6 +252,8 @@ class Losses(logging.Handler):
             topic, broker, number, kind, expected, there = found.groups()
             queue = QueueKey(topic, broker, int(number))
             self.told.append((queue, kind, int(expected), int(there)))
+        for topic, broker, number, there in self._LATE.findall(record.getMessage()):
+            self.told.append((QueueKey(topic, broker, int(number)), "from", 0, int(there)))
 
 
 class History:
@@ -227,7 +264,7 @@ class History:
         self._monkeypatch = monkeypatch
         self._losses = losses
         keys = [QueueKey(TOPIC, broker, number) for broker in BROKERS for number in range(QUEUES)]
-        self.cluster = Cluster({key: Queue() for key in keys})
+        self.cluster = Cluster({key: Queue() for key in keys}, lots=self.lots)
         self.options = {
             "namesrvAddr": "unused:1",
             "subscribe": TOPIC,
@@ -275,6 +312,7 @@ class History:
             lambda: cluster.silent.add(broker),
             lambda: cluster.silent.clear(),
             lambda: setattr(cluster, "lag", lots.randrange(30)),
+            lambda: setattr(cluster, "most", lots.choice([1, 3, 3, 1000])),
             lambda: cluster.readable.update({broker: lots.randrange(1, QUEUES + 1)}),
             lambda: self._make_queues(broker),
             lambda: setattr(cluster, "unrouted", True),
@@ -293,6 +331,8 @@ class History:
     def _expire(self) -> None:
         queue = self.lots.choice(list(self.cluster.queues.values()))
         queue.begin = self.lots.randint(queue.begin, queue.end)
+        if self.start is None:  # a query that has not begun misses nothing
+            self.lost |= set(queue.numbers[: queue.begin])
 
     def _make_again(self) -> None:
         """The topic is deleted and made again at a broker.

@@ -24,7 +24,7 @@ def command(seed: int, arguments: list[str]) -> list[str]:
         "-m",
         "pytest",
         "-m",
-        "hypothesis and not (interop or spark or kill)",
+        "hypothesis and not (interop or kill)",
         "--hypothesis-profile=explore",
         f"--hypothesis-seed={seed}",
         *arguments,

@@ -27,7 +27,7 @@ from rocketmq_sdk.spark.read.availability import Availability
 from rocketmq_sdk.spark.read.edges import starts
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping
+    from collections.abc import Container, Iterable, Iterator, Mapping
 
     from rocketmq_sdk.spark.options.settings import SparkOptions
     from rocketmq_sdk.spark.plan.offsets import QueueKey
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rocketmq_sdk.spark")
 DISCOVERY_SECONDS: Final = 5.0
 """How old the list of queues may be."""
+MOST_SHOWN: Final = 20
+"""Queues that a warning names."""
 
 
 class StreamPlanner:
@@ -131,6 +133,7 @@ class StreamPlanner:
             for queue in self._queues
             if queue in bounds and queue not in start
         }
+        self._tell_late(new)
         begins = {**{queue: stop for queue, (stop, _) in kept.items()}, **new}
         if everything:
             moving = {queue for queue, (_, moves) in kept.items() if moves}
@@ -202,11 +205,8 @@ class StreamPlanner:
         bounds = self._frozen if self._frozen is not None else await self._current()
         suspects = [
             queue
-            for queue, offset in start.items()
-            if (queue not in bounds or bounds[queue].end < offset)
-            and queue not in self._standing
-            and queue.broker not in self._availability.silent
-            and self._is_wanted(queue)
+            for queue in self._seem_gone(start, bounds)
+            if queue.broker not in self._availability.silent and self._is_wanted(queue)
         ]
         if not suspects:
             return bounds
@@ -227,6 +227,40 @@ class StreamPlanner:
             **{queue: fresh[queue] for queue in suspects if queue in fresh},
         }
         return self._frozen
+
+    def _seem_gone(
+        self, start: Mapping[QueueKey, int], bounds: Mapping[QueueKey, Bounds]
+    ) -> Iterator[QueueKey]:
+        """Queues whose messages seem lost, unless their brokers are away.
+
+        A slave that answers for a broker lags. A queue that stands still because
+        readers may not read it is not asked for each time.
+        """
+        places: set[tuple[str, str]] | None = None
+        for queue, offset in start.items():
+            if queue in bounds:
+                if bounds[queue].end < offset:
+                    yield queue
+            elif queue not in self._standing:
+                yield queue
+            else:
+                places = places or self._places(bounds)
+                if (queue.topic, queue.broker) not in places:
+                    yield queue
+
+    def _places(self, bounds: Iterable[QueueKey]) -> set[tuple[str, str]]:
+        """The topics that there are, with their brokers."""
+        return {(queue.topic, queue.broker) for queue in (*bounds, *self._queues)}
+
+    def _tell_late(self, new: Mapping[QueueKey, int]) -> None:
+        """Queues that enter when their first messages are gone: nobody else tells."""
+        late = [f"{queue} from offset {begin}" for queue, begin in sorted(new.items()) if begin]
+        if late:
+            more = ", ..." if len(late) > MOST_SHOWN else ""
+            self._warn(
+                f"{len(late)} new queues are read from their first messages that are still stored: "
+                f"{', '.join(late[:MOST_SHOWN])}{more}"
+            )
 
     def _tell_missing_topics(self) -> None:
         """A topic may be made later, or be misspelt; a new query refuses it."""
@@ -249,7 +283,7 @@ class StreamPlanner:
         self, start: Mapping[QueueKey, int], bounds: Mapping[QueueKey, Bounds]
     ) -> dict[QueueKey, tuple[int, bool]]:
         """The queues of `start` that stay: where each goes on, and whether it moves."""
-        places = {(queue.topic, queue.broker) for queue in (*bounds, *self._queues)}
+        places = self._places(bounds)
         readable = set(self._queues)
         kept: dict[QueueKey, tuple[int, bool]] = {}
         for queue, offset in start.items():
