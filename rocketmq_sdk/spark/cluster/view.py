@@ -65,6 +65,13 @@ async def broker_address(client: Client, broker: str, topic: str) -> str | None:
     return None if replica is None else replica.address
 
 
+def _is_slave(client: Client, broker: str, address: str) -> bool:
+    if client.broker_address(broker) is not None:
+        return False
+    replica = client.brokers.subscribe_address(broker)
+    return replica is not None and replica.address == address
+
+
 def read_group(client: Client, group: str) -> str:
     """The whole name of the group that reads name; tools' own is in no namespace."""
     return group if group == TOOLS_GROUP else client.namespace.wrap(group)
@@ -79,9 +86,10 @@ async def bounds_at(client: Client, broker: str, topic: str) -> dict[int, Bounds
     address = await broker_address(client, broker, topic)
     if address is None:
         raise RouteError(f"no route names the broker {broker!r}")
+    lags = _is_slave(client, broker, address)
     table = (await topic_stats(client, address, topic)).offset_table
     return {
-        queue.queue_id: Bounds(max(place.min_offset, 0), max(place.max_offset, 0))
+        queue.queue_id: Bounds(max(place.min_offset, 0), max(place.max_offset, 0), lags)
         for queue, place in table.items()
     }
 

@@ -10,10 +10,14 @@ from typing import NamedTuple
 
 
 class Bounds(NamedTuple):
-    """The first offset of a queue that is still stored, and the one after its last."""
+    """The first offset of a queue that is still stored, and the one after its last.
+
+    `lags`: a slave says so, which may not have the newest messages.
+    """
 
     begin: int
     end: int
+    lags: bool = False
 
 
 class QueueState(Enum):
@@ -57,7 +61,7 @@ def judge(
     if bounds is None:
         return QueueState.RETIRED if topic_is_there else QueueState.GONE
     if bounds.end < offset:
-        return QueueState.SHRUNK
+        return QueueState.AWAY if bounds.lags else QueueState.SHRUNK
     if not readable:
         return QueueState.RETIRED
     return QueueState.EXPIRED if bounds.begin > offset else QueueState.PRESENT

@@ -92,13 +92,12 @@ class Availability:
         Where brokers are waited for, returns when all of them have one; raises
         `UnreachableError` when they have not within `retryTimeout`.
         """
-        if trio.current_time() < self._look_at:
+        brokers = {queue.broker for queue in queues}
+        if trio.current_time() < self._look_at and brokers <= self._masterless:
             return
         if not self._skips:
             await cluster.wait_for_masters(queues)
-        self._masterless = frozenset(
-            await cluster.without_master({queue.broker for queue in queues})
-        )
+        self._masterless = frozenset(await cluster.without_master(brokers))
         self._look_at = trio.current_time() + (LOOK_EVERY if self._masterless else 0)
         self._count()
 

@@ -42,6 +42,8 @@ class Told:
     hidden: set[QueueKey] = attrs.field(factory=set)
     slave: dict[str, dict[QueueKey, Bounds]] = attrs.field(factory=dict)
     """What slaves say instead of masters that are away."""
+    unnoticed: set[str] = attrs.field(factory=set)
+    """Brokers whose masters are away, but the name server does not know it yet."""
     asks: int = 0
     discoveries: int = 0
     looks: int = 0
@@ -88,7 +90,7 @@ class ToldCluster:
 
     async def without_master(self, brokers: Iterable[str]) -> set[str]:
         self.told.looks += 1
-        return set(brokers) & (self.told.away | self.told.slave.keys())
+        return set(brokers) & (self.told.away | self.told.slave.keys()) - self.told.unnoticed
 
     async def wait_for_masters(self, queues: Iterable[QueueKey]) -> None:
         brokers = {queue.broker for queue in queues}
@@ -597,6 +599,25 @@ async def test_a_queue_that_stands_still_is_not_gone_where_a_slave_lags(
     told.slave, told.hidden = {}, set()
     await later()
     assert await after(plans, start) == {**start, key(1): 20}
+
+
+@pytest.mark.parametrize("marked", [False, True])
+async def test_a_second_broker_that_goes_away_at_once_is_looked_for(
+    told: Told, autojump_clock: object, marked: bool
+) -> None:
+    """Whether it is asked about again, or its slave says that it is one."""
+    plans = planner(onBrokerAway="skip")
+    start = {key(0): 100, key(0, "b"): 50}
+    told.away = {"b"}
+    assert await after(plans, start) == start
+    await trio.sleep(0.1)
+    told.slave = {"a": {key(0): Bounds(0, 90, lags=marked)}}
+    told.unnoticed = {"a"} if marked else set()
+    assert await after(plans, start) == start
+    told.slave, told.away, told.unnoticed = {}, set(), set()
+    told.places[key(0)] = Bounds(0, 101)
+    await later()
+    assert await after(plans, start) == {**start, key(0): 101}
 
 
 async def test_new_queues_whose_first_messages_are_gone_are_told(
