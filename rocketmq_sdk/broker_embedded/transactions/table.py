@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.store.following.unreadable import Place
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
+from rocketmq_sdk.broker_embedded.transactions.half_messages import destination
 from rocketmq_sdk.errors import ProtocolError, StoreError
 from rocketmq_sdk.model.properties import (
     PGROUP,
@@ -118,6 +119,17 @@ def op_message(offset: int, *, now_ms: int, host: bytes) -> MessageToStore:
 def _key_of(message: ReceivedMessage) -> str:
     text = message.properties_bytes.decode("utf-8", "replace")
     return transaction_key(text, message.body_crc, message.commit_log_offset)
+
+
+def _is_torn(message: ReceivedMessage, text: str) -> bool:
+    """Whether a half message seems to lack some of its properties."""
+    if "\0" in text:
+        return True
+    try:
+        destination(message)
+    except ValueError:
+        return True
+    return False
 
 
 def op_offsets(body: bytes) -> list[int]:
@@ -328,9 +340,10 @@ class TransactionTable:
         """Read the open half messages.
 
         Returns, by transaction, the positions of all copies and the CRC of their
-        bodies.
+        bodies. A copy that was written when the power was cut may have lost some of its
+        properties, which no CRC covers.
         """
-        finished: set[str] = set()
+        finished, whole = set[str](), set[str]()
         copies: dict[str, list[tuple[int, int]]] = {}
         offset, self._half_end = self._bounds(TRANSACTION_HALF_TOPIC)
         for half_offset in range(offset, self._half_end):
@@ -348,6 +361,10 @@ class TransactionTable:
                 continue
             if property_in_text(text, TRANSACTION_CHECK_TIMES) == RESUMED:
                 finished.discard(key)
+            if not _is_torn(message, text):
+                whole.add(key)
+            elif key in whole:
+                continue  # the copy before it stands for the transaction
             if key not in finished:
                 self.add(key, half_offset, message.commit_log_offset, message.store_size)
                 copies.setdefault(key, []).append((message.commit_log_offset, message.body_crc))

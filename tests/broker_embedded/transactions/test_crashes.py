@@ -16,7 +16,7 @@ import trio
 
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
-from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
+from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutResult, PutStatus
 from rocketmq_sdk.broker_embedded.transactions.half_messages import committed
 from rocketmq_sdk.broker_embedded.transactions.table import op_offsets
 from rocketmq_sdk.errors import RocketMQError
@@ -297,3 +297,46 @@ async def test_rollbacks_and_commits_are_refused_when_they_cannot_be_stored(
         for body in (b"a", b"b"):
             await story.end(peer, body)
         assert bodies_in(broker, "orders") == [b"b"]
+
+
+@pytest.mark.parametrize("lost", ["REAL_QID\x010\x02", "TAGS\x01red\x02"])
+async def test_a_torn_copy_of_a_half_message_takes_nobody_s_place(
+    lost: str, autojump_clock: MockClock
+) -> None:
+    """A check was writing it when the power was cut: a part of its properties is zeros,
+    and its check sum is that of the body alone.
+    """
+    files = FaultyFileSystem()
+    async with open_on(files, **{**SETTINGS, "transaction_check_interval": 1_000_000}) as (
+        broker,
+        peer,
+    ):
+        broker.core.topics.put(TopicConfig("orders", 1, 1))
+        born, tags = broker.core.clock.now_ms(), "TAGS\x01red\x02"
+        answer = await peer.ask(
+            half_request("orders", b"body", unique="U-1", properties=tags, born_timestamp=born)
+        )
+        assert answer.code == 0
+        (stored,) = messages_in(broker, TRANSACTION_HALF_TOPIC, 0)
+        text = stored.properties_bytes.decode()
+        assert lost in text
+        torn = MessageToStore(
+            TRANSACTION_HALF_TOPIC,
+            0,
+            stored.body,
+            text.replace(lost, "\0" * len(lost)),
+            sys_flag=stored.sys_flag,
+            born_timestamp=stored.born_timestamp,
+            born_host=b"\x7f\0\0\1\0\0\0\1",
+        )
+        assert broker.store.put(torn).ok
+    async with open_on(files, **SETTINGS) as (broker, peer):
+        await peer.ask(producer_heartbeat("c@1", "PG"))
+        await trio.sleep(3)
+        (check,) = peer.requests
+        assert (await peer.ask(end_of_check(check, COMMIT))).code == 0
+        (message,) = messages_in(broker, "orders", 0)
+        assert (message.body, message.tags) == (b"body", "red")
+        await trio.sleep(10)
+        assert len(messages_in(broker, "orders", 0)) == 1
+        assert messages_in(broker, TRANSACTION_CHECK_MAX_TOPIC) == []
