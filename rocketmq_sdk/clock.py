@@ -43,6 +43,10 @@ class AlarmClock(trio.abc.Clock):
         must not raise.
         """
 
+    def has_runnable_tasks(self) -> bool:
+        """Whether any task can run now."""
+        return trio.lowlevel.current_statistics().tasks_runnable > 0
+
 
 class Clock(Protocol):
     """What the rest of the package knows of time."""

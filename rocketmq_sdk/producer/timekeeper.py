@@ -15,6 +15,7 @@ import trio
 
 from rocketmq_sdk.clock import STOOD_STILL
 from rocketmq_sdk.remoting.housekeeper import READ_FIRST
+from rocketmq_sdk.sleeper import Sleeper
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -35,7 +36,7 @@ class Timekeeper:
     `resume` is called for each message whose pause is over.
     """
 
-    __slots__ = ("_expired", "_handles", "_numbers", "_paused", "_resume", "_scope", "due")
+    __slots__ = ("_expired", "_handles", "_numbers", "_paused", "_resume", "_sleeper", "due")
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class Timekeeper:
         self._resume = resume
         self._paused: list[tuple[float, int, SendHandle]] = []
         self._numbers = count()
-        self._scope: trio.CancelScope | None = None
+        self._sleeper = Sleeper()
         self.due = float("inf")
         """The earliest deadline looked after; tell `watch` of an earlier one."""
 
@@ -65,8 +66,7 @@ class Timekeeper:
         self._wake_at(moment)
 
     def _wake_at(self, moment: float) -> None:
-        if self._scope is not None and moment < self._scope.deadline:
-            self._scope.deadline = moment
+        self._sleeper.wake_at(moment)
 
     def _next_look(self) -> float:
         resume = self._paused[0][0] if self._paused else float("inf")
@@ -77,9 +77,7 @@ class Timekeeper:
         """Look after messages until cancelled."""
         while True:
             moment = self._next_look()
-            with trio.CancelScope(deadline=moment) as self._scope:
-                await trio.sleep_forever()
-            self._scope = None
+            await self._sleeper.sleep_until(moment)
             now = trio.current_time()
             self._resume_rested(now)
             if self.due + GRACE <= now:

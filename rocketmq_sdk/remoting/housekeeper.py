@@ -140,7 +140,7 @@ class Housekeeper:
         self._armed = False
         self._flush_all()
         self._let_go_on()
-        return trio.lowlevel.current_statistics().tasks_runnable > 0
+        return self._alarms is None or self._alarms.has_runnable_tasks()
 
     def _wake_writer(self) -> None:
         alarms, writer = self._alarms, self._writer

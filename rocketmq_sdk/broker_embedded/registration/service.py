@@ -9,6 +9,7 @@ alive there, and changed topics at once. An unreachable name server delays nobod
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -25,7 +26,7 @@ from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.model.route import MASTER_ID, parse_addresses, split_address
 from rocketmq_sdk.protocol.bodies.registration import RegisterBrokerBody
 from rocketmq_sdk.protocol.bodies.topics import DataVersion, TopicConfig
-from rocketmq_sdk.sleeper import sleep
+from rocketmq_sdk.sleeper import Sleeper, sleep
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -52,13 +53,14 @@ class _Remote:
     the signals of its task.
     """
 
-    __slots__ = ("address", "changed", "registered", "told", "wake")
+    __slots__ = ("address", "changed", "registered", "sleeper", "told", "woken")
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.registered = False
         self.changed: dict[str, TopicConfig] = {}
-        self.wake = trio.Event()
+        self.woken = False
+        self.sleeper = Sleeper()
         self.told = trio.Event()
 
     def note(self, topic: TopicConfig) -> None:
@@ -68,7 +70,8 @@ class _Remote:
     def rouse(self) -> None:
         if self.told.is_set():
             self.told = trio.Event()
-        self.wake.set()
+        self.woken = True
+        self.sleeper.wake_at(-math.inf)
 
 
 class RegistrationService:
@@ -272,7 +275,7 @@ class RegistrationService:
 
     async def _follow(self, remote: _Remote) -> None:
         while True:
-            remote.wake = trio.Event()
+            remote.woken = False
             changed, remote.changed = remote.changed, {}
             try:
                 await self._tell(remote, changed)
@@ -287,8 +290,9 @@ class RegistrationService:
                 remote.registered = False
             if not remote.changed:
                 remote.told.set()
-            with trio.move_on_after(self._period() if remote.registered else _SHORTEST_PERIOD):
-                await remote.wake.wait()
+            pause = self._period() if remote.registered else _SHORTEST_PERIOD
+            moment = -math.inf if remote.woken else trio.current_time() + pause
+            await remote.sleeper.sleep_until(moment)
 
     def _period(self) -> float:
         """Slaves ask more often, as the answer tells them where their master is."""

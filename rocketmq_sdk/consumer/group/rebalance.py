@@ -28,6 +28,7 @@ from rocketmq_sdk.consumer.group.queue_locks import REFUSED_PAUSE, RENEW_INTERVA
 from rocketmq_sdk.consumer.pull.puller import PullContext, QueuePuller
 from rocketmq_sdk.errors import ClosedError, RocketMQError
 from rocketmq_sdk.log_fields import about
+from rocketmq_sdk.sleeper import Sleeper
 from rocketmq_sdk.watermark import Watermark
 
 if TYPE_CHECKING:
@@ -85,7 +86,8 @@ class Rebalancer:
         self.on_change: Callable[[set[MessageQueue]], None] | None = None
         """Called, if set, with the queues owned before, when a round has changed them.
         """
-        self._woken = trio.Event()
+        self._woken = False
+        self._sleeper, self._renewer = Sleeper(), Sleeper()
         self._begun = 0
         self._rounds = Watermark()
         self.members = MemberLists(context.client, context.group)
@@ -97,11 +99,13 @@ class Rebalancer:
         self.suspended = False
         self.locks = locks
         self._orderly = orderly
-        self._renew = trio.Event()
+        self._renew = False
 
     def wake(self) -> None:
         """Run a round at once."""
-        self._woken.set()
+        if not self._woken:
+            self._woken = True
+            self._sleeper.wake_at(trio.current_time() + MINIMUM_PAUSE)
 
     async def next_round(self) -> None:
         """Start a round at once, and wait until one that began after this call ends.
@@ -114,7 +118,7 @@ class Rebalancer:
     async def run(self, nursery: trio.Nursery) -> None:
         """Rebalance until cancelled; the tasks of owned queues live in `nursery`."""
         while True:
-            self._woken = trio.Event()
+            self._woken = False
             self._begun += 1
             self.refused.clear()
             complete = await self._round(nursery)
@@ -124,9 +128,10 @@ class Rebalancer:
             pause = self._context.config.rebalance_interval if complete else RETRY_INTERVAL
             if (look_at := self.members.look_at) is not None:
                 pause = min(pause, look_at - self.last_round)
-            with trio.move_on_after(REFUSED_PAUSE if self.refused else max(pause, MINIMUM_PAUSE)):
-                await self._woken.wait()
-                await trio.sleep(MINIMUM_PAUSE)
+            pause = REFUSED_PAUSE if self.refused else max(pause, MINIMUM_PAUSE)
+            if self._woken:
+                pause = MINIMUM_PAUSE
+            await self._sleeper.sleep_until(trio.current_time() + pause)
 
     def suspend(self) -> None:
         """Stop pulling and taking queues.
@@ -260,7 +265,8 @@ class Rebalancer:
 
     def renew_locks(self) -> None:
         """Renew all locks now: a restarted broker has none."""
-        self._renew.set()
+        self._renew = True
+        self._renewer.wake_at(-math.inf)
 
     def distrust_locks(self, broker_name: str) -> None:
         """Hand out no more messages of a broker's queues until their locks are renewed.
@@ -282,9 +288,9 @@ class Rebalancer:
         pause = RENEW_INTERVAL
         while True:
             trusted = min(map(locks.trusted_until, self.owned), default=math.inf)
-            with trio.move_on_at(min(trio.current_time() + pause, trusted - suspended())):
-                await self._renew.wait()
-            self._renew = trio.Event()
+            moment = min(trio.current_time() + pause, trusted - suspended())
+            await self._renewer.sleep_until(-math.inf if self._renew else moment)
+            self._renew = False
             locked, refused = await locks.lock(lambda: list(self.owned))
             pause = RENEW_INTERVAL
             for queue, owned in list(self.owned.items()):

@@ -10,6 +10,7 @@ import gc
 import math
 import random
 from contextlib import contextmanager, suppress
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -47,14 +48,23 @@ class JumpingClock(AlarmClock):
         self._alarms: list[tuple[float, int, Callable[[], bool]]] = []
         self._numbers = count()
         self._threads: trio.CapacityLimiter | None = None
+        self._runner: Any = None
 
     def start_clock(self) -> None:
         """A run begins."""
         self._threads = None
         scheduler = cast("Any", trio)._core._run
         with suppress(AttributeError):  # as on Windows: all polls are made there
-            manager = scheduler.GLOBAL_RUN_CONTEXT.runner.io_manager
-            manager._epoll = _FewPolls(manager._epoll, self)
+            runner = scheduler.GLOBAL_RUN_CONTEXT.runner
+            runner.io_manager._epoll = _FewPolls(runner.io_manager._epoll, self)
+            runner.instruments = _QuickInstruments(runner.instruments)
+            _ = runner.runq
+            self._runner = runner
+
+    def has_runnable_tasks(self) -> bool:
+        """Whether any task can run now."""
+        runner = self._runner
+        return super().has_runnable_tasks() if runner is None else bool(runner.runq)
 
     @property
     def waits_for_threads(self) -> bool:
@@ -89,6 +99,25 @@ class JumpingClock(AlarmClock):
             return math.inf
         self._now = deadline
         return 0.0
+
+
+class _QuickInstruments(dict[str, Any]):
+    """trio's instruments, which it looks for several times in each turn of the loop.
+
+    There they are a mapping written in Python.
+    """
+
+    def __init__(self, instruments: Any) -> None:
+        super().__init__(instruments.data)
+        kind = type(instruments)
+        self.add_instrument = partial(kind.add_instrument, self)
+        self.remove_instrument = partial(kind.remove_instrument, self)
+        self.call = partial(kind.call, self)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """Itself, as trio calls it."""
+        return self
 
 
 class _FewPolls:

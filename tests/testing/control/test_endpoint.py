@@ -13,6 +13,7 @@ from rocketmq_sdk import Admin, Message, NotSupportedError, Producer
 from rocketmq_sdk.errors import BrokerError, ConfigurationError
 from rocketmq_sdk.http_server import BODY_MAX, HEAD_MAX
 from rocketmq_sdk.testing import TestBroker
+from rocketmq_sdk.testing.control import operations
 from rocketmq_sdk.testing.control.endpoint import Endpoint, check_address
 from support.control_client import open_control
 
@@ -99,6 +100,37 @@ async def test_faults_are_declared_counted_and_lifted() -> None:
         await control.done("DELETE", "/v1/faults")
         assert await control.done("GET", "/v1/faults") == []
         await send(broker, "3")
+
+
+async def test_a_wall_clock_is_wrong_until_it_is_right_again() -> None:
+    async with TestBroker() as broker, open_control(broker) as control:
+        status, found = await control.ask("POST", "/v1/faults", {"action": "wrong_clock"})
+        assert (status, "seconds is missing" in found["error"]) == (400, True), found
+        wrong = {"action": "wrong_clock", "seconds": -7200}
+        number = (await control.done("POST", "/v1/faults", wrong))["id"]
+        await send(broker, "earlier")
+        await control.done("POST", "/v1/broker/restart")  # its machine's clock is still wrong
+        await send(broker, "earlier too")
+        await control.done("DELETE", f"/v1/faults/{number}")
+        await send(broker, "now")
+        stored = await control.done("GET", "/v1/topics/orders/messages")
+        times = {message["body"]: message["storeTimestamp"] for message in stored}
+        late = times["now"] - times["earlier"], times["now"] - times["earlier too"]
+        assert all(7_000_000 < by < 7_400_000 for by in late), times
+
+
+async def test_each_action_that_is_described_can_be_declared() -> None:
+    """Those that the description names, whatever is added to it."""
+    [action] = [field for field in operations._ACTION if field.name == "action"]
+    names = re.findall(r"\b[a-z]+_[a-z_]+\b|\b(?:error|refuse|delay)\b", action.text)
+    needs = {"seconds": 1, "path": "index/*", "code": "send"}
+    async with TestBroker() as broker, open_control(broker) as control:
+        for name in names:
+            await control.done("POST", "/v1/faults", {"action": name, **needs})
+        assert len(await control.done("GET", "/v1/faults")) == len(names) >= 11
+        status, found = await control.ask("POST", "/v1/faults", {"action": "wrong_time"})
+        assert (status, "wrong_time" in found["error"]) == (400, True), found
+        await control.done("DELETE", "/v1/faults")
 
 
 async def test_lives_and_states() -> None:
