@@ -158,17 +158,30 @@ class TrioClock:
     skipped. Outside of `trio.run` there is only the wall clock.
     """
 
-    __slots__ = ("_epoch", "_look_at", "_slept")
+    __slots__ = ("_epoch", "_look_at", "_slept", "_time")
 
     def __init__(self) -> None:
+        self._time: Callable[[], float] = trio.current_time
         self._epoch: float | None = None
         self._slept = 0.0
         self._look_at = float("-inf")
 
+    @contextmanager
+    def of_this_run(self) -> Iterator[None]:
+        """Tell the time of the caller's trio run, in half the time, during a block.
+
+        For a clock that nobody in another run looks at meanwhile.
+        """
+        self._time = trio.lowlevel.current_clock().current_time
+        try:
+            yield
+        finally:
+            self._time = trio.current_time
+
     def now_ms(self) -> int:
         """Epoch milliseconds, right again within `LOOK` after a suspension."""
         try:
-            now = trio.current_time()
+            now = self._time()
         except RuntimeError:
             return int(time.time() * 1000)
         if now >= self._look_at:
@@ -198,7 +211,7 @@ class TrioClock:
 
     def monotonic(self) -> float:
         """Seconds of the trio clock."""
-        return trio.current_time()
+        return self._time()
 
 
 _fixed: trio.lowlevel.RunVar[float] = trio.lowlevel.RunVar("fixed epoch")

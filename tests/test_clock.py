@@ -40,6 +40,20 @@ def test_a_step_of_the_system_clock_changes_nothing(monkeypatch: pytest.MonkeyPa
     assert 0 <= clock.now_ms() - before < 10_000
 
 
+async def test_a_clock_of_one_run_tells_its_time_for_a_block(autojump_clock: MockClock) -> None:
+    clock = TrioClock()
+    with clock.of_this_run():
+        wall, monotonic = clock.now_ms(), clock.monotonic()
+        with trio.fail_after(10_000):
+            await trio.sleep(7200)
+        assert abs(clock.now_ms() - wall - 7_200_000) <= 1
+        assert clock.monotonic() - monotonic == 7200
+        # a thread of the run is told the same
+        assert await trio.to_thread.run_sync(clock.now_ms) == clock.now_ms()
+    skipped = await trio.to_thread.run_sync(clock.now_ms)  # of no run: the wall
+    assert clock.now_ms() - skipped > 7_000_000
+
+
 async def test_two_trio_clocks_start_from_the_wall(autojump_clock: MockClock) -> None:
     now = time.time() * 1000
     assert abs(TrioClock().now_ms() - now) < 10_000

@@ -147,7 +147,8 @@ class EmbeddedBroker(RunsOnce):
         self._secured = SecuredPorts(self._live.current.tls, tls)
         self._metrics_at = metrics_address(metrics, self._live.current)
         self._exporter: Exporter | None = None
-        self._clock: Clock = clock or TrioClock()
+        self._own_clock = TrioClock() if clock is None else None
+        self._clock: Clock = clock or self._own_clock or TrioClock()
         self._token: trio.lowlevel.TrioToken | None = None
         self.on_recovery: Callable[[int, int], None] | None = None
         """Progress callback `(done, total)` in log bytes; called from a worker thread.
@@ -264,6 +265,8 @@ class EmbeddedBroker(RunsOnce):
         self._token = trio.lowlevel.current_trio_token()
         async with AsyncExitStack() as stack:
             stack.callback(self._forget_run)
+            if self._own_clock is not None:
+                stack.enter_context(self._own_clock.of_this_run())
             if self._metrics_at is not None:
                 await self._open_metrics(stack, *self._metrics_at)
             await self._open_ports(stack)

@@ -100,7 +100,8 @@ class Client(RunsOnce):
         source = resolve_namesrv(namesrv)
         self._source = channels if isinstance(source, tuple) else source
         self._addresses: tuple[str, ...] = source if isinstance(source, tuple) else ()
-        self.clock: Clock = clock or TrioClock()
+        self._own_clock = TrioClock() if clock is None else None
+        self.clock: Clock = clock or self._own_clock or TrioClock()
         self._address_server: AddressServer | None = None
         if source == () and isinstance(namesrv, str):
             self._address_server = AddressServer(
@@ -146,6 +147,16 @@ class Client(RunsOnce):
 
     @asynccontextmanager
     async def _run(self) -> AsyncIterator[None]:
+        if self._own_clock is None:
+            async with self._run_by_clock():
+                yield
+        else:
+            with self._own_clock.of_this_run():
+                async with self._run_by_clock():
+                    yield
+
+    @asynccontextmanager
+    async def _run_by_clock(self) -> AsyncIterator[None]:
         async with (
             RemotingClient.open(
                 self._source,

@@ -79,9 +79,7 @@ def send_result(
     )
     return SendResult(
         status,
-        fields.get("batchUniqId", handle.message_id)
-        if handle.code == _BATCH
-        else handle.message_id,
+        fields.get("batchUniqId", handle._id) if handle.code == _BATCH else handle._id,
         fields["msgId"],
         queue,
         int(offset),

@@ -148,7 +148,7 @@ class SendLoop:
         topic = handle.topic
         if handle.deadline < self.timekeeper.due:
             self.timekeeper.watch(handle.deadline)
-        if not topic.current() or self._routes.is_waiting(topic.topic):
+        if not topic.current() or topic.topic in self._routes.waiting:
             self._routes.enter(topic.topic, handle)
         elif (
             self._gathers
@@ -235,7 +235,7 @@ class SendLoop:
             elif handle.topic.several and self._another_is_there(handle, target):
                 timeout *= SHARE
         channel = self._channel_nowait(target.address)
-        if channel is None or self._connections.is_waiting(target.address):
+        if channel is None or target.address in self._connections.waiting:
             handle.limit = now + timeout
             self._connections.enter(target.address, handle)
             return
@@ -336,15 +336,21 @@ class SendLoop:
         """The request of one attempt."""
         fields = handle.topic.template.copy()
         fields["e"] = target.queue_id_text
-        fields["g"] = str(self._now_ms())
-        fields["i"] = handle.properties
+        now_ms = self._now_ms()
+        if not handle._id:
+            handle.name(self._next_id(now_ms))
+        fields["g"] = str(now_ms)
         fields["n"] = target.broker_name
         if handle.sys_flag:
             fields["f"] = str(handle.sys_flag)
         if handle.code == _BATCH:
+            fields["i"] = handle.tail
             fields["m"] = "true"
-        elif handle.message.flag:
-            fields["h"] = str(handle.message.flag)
+        else:
+            fields["i"] = f"UNIQ_KEY\x01{handle._id}\x02{handle.tail}"
+            message = handle.message
+            if not message.is_plain and message.flag:
+                fields["h"] = str(message.flag)
         command = Command(
             handle.code,
             flag=2 if oneway else 0,
@@ -415,19 +421,25 @@ class SendLoop:
         if response is None:
             assert call.error is not None
             self._failed(handle, call.error)
-        else:
-            self._conclude(handle, response)
+            return
+        try:
+            self._judge(handle, response)
+        except Exception as error:  # noqa: BLE001
+            self._unusable(handle, response, error)
 
     def _conclude(self, handle: SendHandle, response: Command) -> None:
         """An attempt has its answer."""
         try:
             self._judge(handle, response)
-        except Exception as error:
-            # Whatever an answer does to this code: the message ends.
-            logger.exception("the answer %r for %r cannot be used", response, handle)
-            failure = RocketMQError(f"the broker's answer cannot be used: {error!r}")
-            failure.outcome_unknown = True
-            self.finish(handle, handle.stored, failure)
+        except Exception as error:  # noqa: BLE001
+            self._unusable(handle, response, error)
+
+    def _unusable(self, handle: SendHandle, response: Command, error: Exception) -> None:
+        """Whatever an answer does to this code: the message ends."""
+        logger.error("the answer %r for %r cannot be used", response, handle, exc_info=error)
+        failure = RocketMQError(f"the broker's answer cannot be used: {error!r}")
+        failure.outcome_unknown = True
+        self.finish(handle, handle.stored, failure)
 
     def _judge(self, handle: SendHandle, response: Command) -> None:
         """The broker has answered."""
@@ -455,7 +467,7 @@ class SendLoop:
         if self._strategy.active:
             self._note(handle, target, isolated=False, reachable=True)
         if status is _SEND_OK or not self._config.retry_another_broker_when_not_store_ok:
-            self.finish(handle, result, None)
+            self._under_way.end(handle, result, None)
         else:
             handle.stored = result
             self._again(handle, target, ClosedError("no attempt is left"))

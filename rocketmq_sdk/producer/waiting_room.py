@@ -50,7 +50,7 @@ class WaitingRoom:
     with `limited` the `limit` of its attempt.
     """
 
-    __slots__ = ("_action", "_end_of", "_expired", "_failed", "_nursery", "_ready", "_waiting")
+    __slots__ = ("_action", "_end_of", "_expired", "_failed", "_nursery", "_ready", "waiting")
 
     def __init__(
         self,
@@ -68,13 +68,13 @@ class WaitingRoom:
         self._ready = ready
         self._failed = failed
         self._expired = expired
-        self._waiting: dict[str, _Waiting] = {}
+        self.waiting: dict[str, _Waiting] = {}
 
     def enter(self, key: str, handle: SendHandle) -> None:
         """Let a handle wait for a key."""
-        waiting = self._waiting.get(key)
+        waiting = self.waiting.get(key)
         if waiting is None:
-            waiting = self._waiting[key] = _Waiting()
+            waiting = self.waiting[key] = _Waiting()
             self._nursery.start_soon(self._serve, key, waiting)
         waiting.handles.append(handle)
         end = self._end_of(handle)
@@ -83,7 +83,7 @@ class WaitingRoom:
 
     def is_waiting(self, key: str) -> bool:
         """Whether others wait for a key: who comes later must queue behind them."""
-        return key in self._waiting
+        return key in self.waiting
 
     async def _serve(self, key: str, waiting: _Waiting) -> None:
         error: RocketMQError | None = None
@@ -98,7 +98,7 @@ class WaitingRoom:
                 ended = True
                 nursery.cancel_scope.cancel()
         finally:
-            del self._waiting[key]
+            del self.waiting[key]
         for handle in waiting.handles:
             if handle.done:
                 continue

@@ -254,7 +254,7 @@ class Connection:
             return []
         commands: list[Command] = []
         try:
-            end = self._split_all(data, commands)
+            end = (self._split_all if self._buffer.kept else self._split)(data, 0, commands)
         except RemoteProtocolError as error:
             self._fail(error)
             return commands
@@ -267,9 +267,9 @@ class Connection:
             self._move(Incoming.PART_OF_FRAME)
         return commands
 
-    def _split_all(self, data: bytes, commands: list[Command]) -> int:
+    def _split_all(self, data: bytes, start: int, commands: list[Command]) -> int:
         """`_split` behind the frame whose beginning is kept, which comes first."""
-        buffer, start = self._buffer, 0
+        buffer = self._buffer
         while buffer.kept:  # first the words that tell its length, then the rest
             complete, start = buffer.complete(data, start)
             if complete is None:

@@ -37,7 +37,15 @@ def encode_frame(command: Command, *, max_frame: int = DEFAULT_MAX_FRAME) -> byt
     Raises `LocalProtocolError` when the frame is longer than `max_frame` or a field
     does not fit; nothing was sent then.
     """
-    return b"".join((*_head(command, max_frame), command.body))
+    if command.encoding is _ROCKETMQ:
+        return b"".join((*_head(command, max_frame), command.body))
+    # `_head` for the header of nearly all frames, without another call.
+    header, body = encode_json_header(command), command.body
+    length = len(header)
+    total = 4 + length + len(body)
+    if total + 4 > max_frame or length > HEADER_LENGTH_MAX:
+        raise _too_long(command, total, length, max_frame)
+    return b"".join((_WORDS.pack(total, length), header, body))
 
 
 def encode_head(command: Command, *, max_frame: int = DEFAULT_MAX_FRAME) -> bytes:
@@ -56,11 +64,15 @@ def _head(command: Command, max_frame: int) -> tuple[bytes, bytes]:
         header_length = word = len(header)
     total = 4 + header_length + len(command.body)
     if total + 4 > max_frame or header_length > HEADER_LENGTH_MAX:
-        raise LocalProtocolError(
-            f"{command!r} makes a frame of {total + 4} bytes with a header of {header_length}; "
-            f"the limit is {max_frame}"
-        )
+        raise _too_long(command, total, header_length, max_frame)
     return _WORDS.pack(total, word), header
+
+
+def _too_long(command: Command, total: int, header: int, max_frame: int) -> LocalProtocolError:
+    return LocalProtocolError(
+        f"{command!r} makes a frame of {total + 4} bytes with a header of {header}; "
+        f"the limit is {max_frame}"
+    )
 
 
 def decode_parts(encoding: int, header: bytes, body: bytes) -> Command:

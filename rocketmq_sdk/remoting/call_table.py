@@ -166,7 +166,8 @@ class CallTable:
                     calls = swept[call.sweep] = []
                 calls.append(call)
             else:
-                call.complete(response)
+                call.response = response
+                call._finish()
         for sweep, calls in swept.items():
             try:
                 sweep.together(calls)

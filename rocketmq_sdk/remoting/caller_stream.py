@@ -165,10 +165,7 @@ class CallerStream(StreamChannel):
             commands = connection.receive_commands(data)
         except RemoteProtocolError:
             commands = []
-        if len(commands) == 1:
-            self._handle_one(commands[0])
-        else:
-            self._handle_at_once(commands)
+        self._handle_at_once(commands)
         error = connection.error
         if error is not None:
             error.__traceback__ = None
@@ -180,7 +177,8 @@ class CallerStream(StreamChannel):
         self._arrived = len(commands)
         self.heard |= self._arrived > 0
         number = 0
-        self._begin_turn()
+        keeper, self._handling = self._housekeeper, True
+        keeper.begin_chunk()
         try:
             while number < len(commands) and not self.closed:
                 if commands[number].flag & FLAG_RESPONSE:
@@ -189,7 +187,10 @@ class CallerStream(StreamChannel):
                     self._serve_alone(commands[number], 0.0, 0)
                     number += 1
         finally:
-            self._end_turn()
+            self._handling = False
+            if self._frames:
+                self._flush()
+            keeper.end_chunk()
 
     def _finish(self) -> None:
         super()._finish()

@@ -88,7 +88,9 @@ def send_queued(stream: trio.abc.Stream, frames: list[Piece], size: int) -> int:
 
     They are dropped from the list. Returns the number of bytes.
     """
-    if size > JOINED_SIZE and len(frames) > 1:
+    if len(frames) == 1 and isinstance(first := frames[0], bytes):
+        sent = send_now(stream, first)
+    elif size > JOINED_SIZE and len(frames) > 1:
         sent = send_pieces_now(stream, frames)
     else:
         sent = send_now(stream, b"".join(frames))

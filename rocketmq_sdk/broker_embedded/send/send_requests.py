@@ -76,6 +76,7 @@ if TYPE_CHECKING:
 
 _PLACE_SIZE: Final = 8
 _PUT_OK: Final = PutStatus.PUT_OK
+_SUCCESS: Final = STORED[_PUT_OK]
 _LETTERS: Final = {
     "producerGroup": "a",
     "topic": "b",
@@ -293,8 +294,9 @@ class SendProcessor:
         *,
         inner: bool = False,
     ) -> Answer:
-        status = result.status
-        if status is not _PUT_OK and status not in STORED:
+        status, host = result.status, self._host_hex
+        code = _SUCCESS if status is _PUT_OK else STORED.get(status)
+        if code is None:
             self._stats.put_failed += 1
             if status is PutStatus.MESSAGE_ILLEGAL:
                 _check_numbers(request)
@@ -304,7 +306,6 @@ class SendProcessor:
             self._count_kind(self._stats.figures, message, result)
         if request.flag & FLAG_ONEWAY:
             return None
-        host = self._host_hex
         if result.physical_offsets is None:
             message_id = f"{host}{result.physical_offset:016X}"
         else:
@@ -327,7 +328,7 @@ class SendProcessor:
                 fields["batchUniqId"] = unique
             elif message.topic == TIMER_TOPIC:
                 self._attach_recall_handle(fields, message.properties, unique)
-        response = Command(STORED[status], flag=FLAG_RESPONSE, ext_fields=fields)
+        response = Command(code, flag=FLAG_RESPONSE, ext_fields=fields)
         registered = self._registration.waiting() if created else None
         store, waits = self._core.store, self._core.store.needs_wait
         if (

@@ -179,7 +179,13 @@ class PutTimes:
         figures = self._stats.figures
         if figures is not None:
             figures.appends.add(seconds, puts)
-        self._turn_page()
+        if self._stats.tick != self._tick:
+            self._turn_page()
+        if not milliseconds:  # as most
+            now = self._now
+            now.coarse[0] += puts
+            now.fine[0] += puts
+            return
         self._now.add(milliseconds, puts)
         self.longest_put_ms = max(self.longest_put_ms, milliseconds)
 
