@@ -178,6 +178,16 @@ class Answers(Sweep):
         self._strategy = strategy
         self._results = CutResults()
 
+    def result(
+        self, handle: SendHandle, target: Target, response: Command, status: SendStatus
+    ) -> SendResult:
+        """As `send_result`, cheaper for an answer that was cut."""
+        if type(response) is CutAnswer and handle.code != _BATCH:
+            result = self._results.of(handle, target, response)
+            if result is not None:
+                return result
+        return send_result(handle, target, response, status)
+
     def __call__(self, call: PendingCall, /) -> None:
         handle: SendHandle = call.tag  # type: ignore[assignment]
         self._answered(handle, call)

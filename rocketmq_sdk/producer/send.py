@@ -36,7 +36,7 @@ from rocketmq_sdk.errors import (
 from rocketmq_sdk.model.enums import SendStatus
 from rocketmq_sdk.producer.fault_strategy import UNANSWERED
 from rocketmq_sdk.producer.outbox import SHARE, Outbox
-from rocketmq_sdk.producer.outcome import Answers, final_error, log_retry, send_result, used_up
+from rocketmq_sdk.producer.outcome import Answers, final_error, log_retry, used_up
 from rocketmq_sdk.producer.timekeeper import Timekeeper
 from rocketmq_sdk.producer.waiting_room import WaitingRoom
 from rocketmq_sdk.protocol.command import Command
@@ -81,8 +81,7 @@ class SendLoop:
         turned: Callable[[], None],
     ) -> None:
         self._client = client
-        self._config = config
-        self._strategy = strategy
+        self._config, self._strategy = config, strategy
         self._under_way = under_way
         self._limit = config.send_timeout_per_attempt
         self._first_attempts = 1 + config.retry_times
@@ -94,11 +93,13 @@ class SendLoop:
             not client.remoting.interceptors
             and client.config.header_encoding is HeaderEncoding.JSON
         )
+        answers = Answers(self.answered, under_way, strategy)
+        self._result = answers.result
         self._outbox = Outbox(
             self._free_channel,
             now_ms=client.clock.now_ms,
             next_ids=client.ids.next_ids,
-            answered=Answers(self.answered, under_way, strategy),
+            answered=answers,
             judge=self._conclude,
             go_alone=self._choose,
             limit=self._limit,
@@ -109,8 +110,7 @@ class SendLoop:
         self.timekeeper = Timekeeper(under_way.handles, expired=self._expired, resume=self._resumed)
         self._channel_nowait = client.remoting.channel_nowait
         self._interceptors = client.remoting.interceptors
-        self._now_ms = client.clock.now_ms
-        self._next_id = client.ids.next_id
+        self._now_ms, self._next_id = client.clock.now_ms, client.ids.next_id
         self._encoding = client.config.header_encoding
         self._default = DefaultTopic(config.create_topic_key, config.default_topic_queue_nums)
         self._routes = WaitingRoom(
@@ -457,7 +457,7 @@ class SendLoop:
             )
             return
         try:
-            result = send_result(handle, target, response, status)
+            result = self._result(handle, target, response, status)
         except (FieldError, ValueError) as error:
             # The broker says that it has stored the message, only not where.
             failure = FieldError(f"the broker's answer cannot be read: {error}")

@@ -101,6 +101,7 @@ class CallerStream(StreamChannel):
             assert isinstance(self._stream, trio.SocketStream)
             try:
                 wait = self._own_wait = _OwnWait(self, self._stream.socket.fileno())
+                self._connection.expect_alike()
             except OSError:
                 return None  # there are too many open files
         return wait if wait.task is None and not self._busy else None

@@ -91,7 +91,7 @@ async def test_what_nobody_foresaw_ends_the_message(
 
     async with open_cluster(brokers=1) as cluster, Running(cluster) as producer:
         await producer.publish_queues("t")
-        monkeypatch.setattr("rocketmq_sdk.producer.send.send_result", broken)
+        monkeypatch.setattr("rocketmq_sdk.producer.outcome.send_result", broken)
         with pytest.raises(RocketMQError, match="a defect") as caught:
             await producer.send(message())
         assert caught.value.outcome_unknown

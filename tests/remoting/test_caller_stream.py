@@ -188,8 +188,18 @@ async def test_a_producer_waits_so_and_ends_each_message() -> None:
         EmbeddedBroker(listen="127.0.0.1:0", namesrv_listen="127.0.0.1:0") as broker,
         Producer("lone", namesrv=broker.namesrv_address, retry_times=0) as producer,
     ):
-        offsets = [(await producer.send(Message("t", b"x"), key=1)).queue_offset for _ in range(20)]
-        assert offsets == list(range(20))
+        results = [await producer.send(Message("t", b"x"), key=1) for _ in range(20)]
+        assert [result.queue_offset for result in results] == list(range(20))
+        # the later ones are cut out of answers as the ones before
+        assert len({result.offset_message_id for result in results}) == 20
+        for result in results:
+            assert result.transaction_id == result.message_id
+            assert (result.queue, result.region_id, result.trace_on, result.recall_handle) == (
+                results[0].queue,
+                "DefaultRegion",
+                True,
+                None,
+            )
         with intercept(broker, code, by=lambda *_: None) as silent:
             with pytest.raises(SendTimeout):
                 await producer.send(Message("t", b"late"), timeout=0.05)
