@@ -155,11 +155,23 @@ async def batch_ranges(settings: SparkOptions, conditions: Conditions = ANYTHING
         queues = await cluster.queues()
         await cluster.check_expression(queues)
         bounds = await cluster.bounds(queues)
+        _tell_lags(bounds)
         begin = await starts(cluster, settings, bounds, default=Edge.EARLIEST)
         end = await ends(cluster, settings, bounds)
         _refuse_backward(begin, end)
         ranges = conditions.narrowed(ranges_between(begin, end))
         return await _in_time(cluster, conditions.times, ranges) if conditions.times else ranges
+
+
+def _tell_lags(bounds: Mapping[QueueKey, Bounds]) -> None:
+    """A batch ends where a slave says, and nothing reads on from there."""
+    brokers = sorted({queue.broker for queue, place in bounds.items() if place.lags})
+    if brokers:
+        logger.warning(
+            "no master of %s is there: slaves say where the queues end, and may not have the "
+            "newest messages",
+            ", ".join(brokers),
+        )
 
 
 async def _in_time(cluster: ClusterView, times: Times, ranges: list[Range]) -> list[Range]:
