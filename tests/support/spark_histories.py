@@ -361,10 +361,17 @@ class History:
     async def trigger(self, plans: StreamPlanner, *, calm: bool = False) -> bool:
         """One batch, which may die on the way; whether there was anything to do."""
         lots = self.lots
+        if self._begins:
+            self._begins, self._frozen = False, lots.random() < 0.3
+            if self._frozen:
+                await plans.freeze()
         if self.start is None:
             self.start = await plans.initial()
         if self.ahead is None:
-            end = await plans.next_end(self.start, everything=lots.random() < 0.2)
+            once = not self._frozen and lots.random() < 0.2
+            end = await plans.next_end(self.start, everything=once)
+            if end is None and self._frozen:
+                raise _Ended
             if end is None:
                 return False
             self.ahead = json.loads(json.dumps(end.to_json()))
@@ -387,6 +394,9 @@ class History:
         return True
 
     _was_started = False
+    _begins = True
+    _frozen = False
+    """Whether the run ends where the queues ended when it began (`AvailableNow`)."""
 
     def _tasks(self, plans: StreamPlanner) -> list[Task]:
         assert self.start is not None
@@ -450,9 +460,9 @@ class History:
                     await trio.sleep(self.lots.choice([0, 0.1, 1, 6]) if not calm else 12)
                     try:
                         await self.trigger(plans, calm=calm)
-                    except (_Died, UnreachableError, view.NoSuchTopicError):
+                    except (_Died, _Ended, UnreachableError, view.NoSuchTopicError):
                         peers.append(Peer(self.cluster))
-                        plans = self.planner()
+                        plans, self._begins = self.planner(), True
                     except (DataLossError, GoneError) as error:
                         raise AssertionError(f"nothing was lost: {error}") from error
                     self.hear(losses)
@@ -467,6 +477,10 @@ class History:
         cluster.unrouted, cluster.lag = False, 0
         cluster.made = dict.fromkeys(BROKERS, QUEUES)
         cluster.readable = dict.fromkeys(BROKERS, QUEUES)
+
+
+class _Ended(Exception):  # noqa: N818 - of the run
+    """A run with `AvailableNow` has nothing left to do."""
 
 
 class _Died(Exception):  # noqa: N818 - of the driver
