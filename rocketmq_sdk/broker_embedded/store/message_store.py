@@ -106,7 +106,8 @@ class MessageStore(ReadableStore, RunsOnce):
         self._appender = Appender(
             self._log, self._dispatcher, self._index, flushers, config, clock, state, store_host
         )
-        self._index_builder = IndexBuilder(files, self._log, self._index, self._dispatcher)
+        follower = self.follow("the building of the index")
+        self._index_builder = IndexBuilder(files, log, index, self._dispatcher, follower)
         self._next_file = NextFileMaker(files, self._log, config)
         self.reserve = SpaceReserve(files, config.reserve_bytes)
         """Space that is kept for small files."""

@@ -87,6 +87,11 @@ def check_set_aside(reader: StoreReader, report: StoreReport) -> None:
 
 
 def _text(entry: dict[str, object], position: int) -> str:
+    if not entry.get("topic"):
+        return (
+            f"{entry.get('follower')} set aside what the log has at {position}: "
+            f"{entry.get('error')}"
+        )
     queue = f"queue {entry.get('queueId')} of {entry.get('topic')}"
     return (
         f"{entry.get('follower')} set aside message {entry.get('queueOffset')} of {queue}, "

@@ -41,6 +41,8 @@ class Place:
     size: int = UNKNOWN
 
     def __str__(self) -> str:
+        if not self.topic and self.offset == UNKNOWN:
+            return f"what the log has at {self.position}"
         message = (
             f"message {self.offset} of queue {self.queue_id} of {self.topic}"
             if self.offset != UNKNOWN

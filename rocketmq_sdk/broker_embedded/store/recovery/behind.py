@@ -14,6 +14,7 @@ from rocketmq_sdk.broker_embedded.store.log.record import (
     plain_records,
     size_and_magic,
 )
+from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.message_codec import MAGIC_V1, MAGIC_V2, RECORD_OVERHEAD_V1
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_chain import FileChain
 
 _STEP: Final = 1024 * 1024
+_PAGE: Final = 4096
+_MOST_BAD_PAGES: Final = 256
 _MAGIC_START: Final = MAGIC_V1.to_bytes(4)[:3]
 """What both magic codes begin with."""
 _LAST_BYTES: Final = (MAGIC_V1 & 0xFF, MAGIC_V2 & 0xFF)
@@ -70,6 +73,32 @@ def look_behind(chain: FileChain, end: int) -> Behind | None:
     return found
 
 
+def next_record(file: ChainedFile, start: int, end: int) -> int | None:
+    """Where the first whole record begins at its own position between two positions.
+
+    Pages that cannot be read are passed over; after `_MOST_BAD_PAGES` of them the rest
+    is given up. None when there is none.
+    """
+    scan, position, step, bad = _FileScan(file, start), start, _STEP, 0
+    while position < end:
+        try:
+            following = scan.look_at(file.read(position, min(step, file.end - position)), position)
+        except StoreError:
+            if step == _PAGE:
+                bad += 1
+                if bad > _MOST_BAD_PAGES:
+                    return None
+                position += _PAGE - position % _PAGE
+            step = _PAGE
+            continue
+        if scan.found is not None:
+            return scan.found.first if scan.found.first < end else None
+        if following is None:
+            return None
+        position, step = following, min(2 * step, _STEP)
+    return None
+
+
 class _FileScan:
     """One pass over a file, from a position on."""
 
@@ -87,12 +116,12 @@ class _FileScan:
             position = max(position, file.start + low)
             while position < file.start + high:
                 data = file.read(position, _STEP)
-                following = self._look_at(data, position)
+                following = self.look_at(data, position)
                 if following is None:
                     return
                 position = following
 
-    def _look_at(self, data: bytes, base: int) -> int | None:
+    def look_at(self, data: bytes, base: int) -> int | None:
         """Find the records that begin in `data`.
 
         Returns the position to continue at; None when nothing more is looked at.

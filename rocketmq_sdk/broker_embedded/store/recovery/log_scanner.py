@@ -44,11 +44,20 @@ class LogScanner:
     Once all are read, `end` is the position after the last whole one.
     """
 
-    __slots__ = ("_check_crc", "_property_crc", "_queue", "_topics", "end")
+    __slots__ = ("_check_crc", "_chunk", "_property_crc", "_queue", "_topics", "end")
 
     def __init__(
-        self, queue: FileChain, *, check_crc: bool, force_property_crc: bool = False
+        self,
+        queue: FileChain,
+        *,
+        check_crc: bool,
+        force_property_crc: bool = False,
+        one_by_one: bool = False,
     ) -> None:
+        """`one_by_one` reads each record for itself: what cannot be read behind it does
+        not matter.
+        """
+        self._chunk = BLANK_SIZE if one_by_one else _CHUNK
         self._queue = queue
         self._check_crc = check_crc and not force_property_crc
         self._property_crc = force_property_crc
@@ -73,7 +82,7 @@ class LogScanner:
         while True:
             at = position - base
             if len(data) - at < BLANK_SIZE:
-                data = _whole(file, position, _CHUNK)
+                data = _whole(file, position, self._chunk)
                 base, at = position, 0
                 if len(data) < BLANK_SIZE:
                     return
@@ -91,7 +100,7 @@ class LogScanner:
             if not 0 < size <= end - position:
                 return
             if size > len(data) - at:
-                data = file.read(position, max(_CHUNK, size))
+                data = file.read(position, max(self._chunk, size))
                 base, at = position, 0
             head = check_record(data, at, position, topics, check_crc=check_crc)
             if head is None or (property_crc and not verify_property_crc(data[at : at + size])):

@@ -172,4 +172,46 @@ async def test_a_log_that_cannot_be_read_for_a_while_is_read_later(
     files.write("abort", b"")
     async with open_store(files, CONFIG) as store:
         files.faults.fail(Operation.READ, f"commitlog/{0:020d}", times=3)
+        await trio.sleep(10)
         assert await found(store, COUNT) == []
+
+
+async def test_a_page_that_cannot_be_read_costs_its_records_only_and_is_named(
+    autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = FaultyFileSystem(1)
+    config = small_config(max_hash_slot_num=100, mapped_file_size_commit_log=24 * 1024)
+    async with open_store(files, config) as store:
+        put(store, 0, COUNT)
+    files.remove_tree("index")
+    files.write("abort", b"")
+    async with open_store(files, config) as store:
+        first, last = store.min_physical_offset, store.max_physical_offset
+        bad = range(8192, 12288)
+        files.faults.fail(Operation.READ, f"commitlog/{0:020d}", at=bad)
+        await trio.sleep(60)
+        assert await found(store, COUNT) == await damaged(store, bad)
+        assert store.unreadable.count == 1
+        assert store.unreadable.last is not None
+        assert first < store.unreadable.last.place.position <= bad.start < last
+        assert "what the log has at" in caplog.text
+        await store.unreadable.save()
+    told = [
+        finding
+        for finding in verify(FileSystemReader(files)).findings
+        if finding.kind == "set_aside"
+    ]
+    assert [str(store.unreadable.last.place) in finding.problem for finding in told] == [True]
+
+
+async def damaged(store: MessageStore, bad: range) -> list[int]:
+    """The numbers of the messages of which these bytes are a part."""
+    numbers = []
+    for number in range(COUNT):
+        units = await store.follow("test").units("TopicA", number % 3, number // 3, 1)
+        assert isinstance(units, list)
+        (position, size, _code) = units[0]
+        if position < bad.stop and bad.start < position + size:
+            numbers.append(number)
+    assert numbers
+    return numbers
