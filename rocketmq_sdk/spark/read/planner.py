@@ -238,8 +238,9 @@ class StreamPlanner:
         """
         places: set[tuple[str, str]] | None = None
         for queue, offset in start.items():
-            if queue in bounds:
-                if bounds[queue].end < offset:
+            place = bounds.get(queue)
+            if place is not None:
+                if place.end < offset:
                     yield queue
             elif queue not in self._standing:
                 yield queue
