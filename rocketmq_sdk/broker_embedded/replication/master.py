@@ -132,6 +132,8 @@ class Master:
             _log.error("the connection of the slave %s is closed: %s", replica.address, error)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
+        except Exception:  # noqa: BLE001 - one connection's; it is told with its traceback
+            _log.exception("serving the slave %s failed", replica.address)
         finally:
             self.replicas.remove(replica, self._clock.monotonic())
             _log.info(

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from rocketmq_sdk.broker_embedded.replication.slave import SlaveState
-from rocketmq_sdk.broker_embedded.replication.wire import encode_head, encode_report
+from rocketmq_sdk.broker_embedded.replication.wire import ReportReader, encode_head, encode_report
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.messages import Arrival, PutStatus
@@ -396,6 +396,31 @@ async def test_a_hostile_slave_disturbs_nobody(
         _put(master, 5)
         await caught_up(slave, master)
         assert service.replicas.most_acknowledged <= master.max_physical_offset
+
+
+async def test_an_unforeseen_error_over_one_slave_ends_no_more_than_its_connection(
+    autojump_clock: trio.testing.MockClock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(_reader: ReportReader, _data: bytes) -> int | None:
+        raise ValueError("odd")
+
+    network = MemoryNetwork()
+    async with open_master(network) as (master, _role):
+        _put(master, 10)
+        with monkeypatch.context() as patch:
+            patch.setattr(ReportReader, "feed", broken)
+            stream = await network.connect(ADDRESS)
+            await stream.send_all(encode_report(0))
+            with trio.fail_after(60):
+                assert await stream.receive_some(100) == b""
+            await stream.aclose()
+        assert "serving the slave" in caplog.text
+        assert "ValueError: odd" in caplog.text
+        async with open_slave(network) as (slave, _task):
+            await caught_up(slave, master)
+            _same(slave, master)
 
 
 async def test_a_new_slave_gets_the_files_of_all_messages_that_somebody_waits_for(
