@@ -12,11 +12,14 @@ from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.part import AfterError, Service
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.queues.removed_queues import RemovedQueues
+from rocketmq_sdk.broker_embedded.store.recovery.index_builder import IndexBuilder
 from rocketmq_sdk.broker_embedded.supervision import ServiceState, Supervisor
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ClosedError, RocketMQError, StoreError
 from rocketmq_sdk.protocol.bodies.admin import KVTable
+from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import open_broker, open_on
@@ -188,6 +191,39 @@ async def test_the_broker_serves_while_a_service_fails_and_closes_at_once(
             assert "flush of the log running" in str(table["embeddedBrokerServices"])
             begin = trio.current_time()
     assert trio.current_time() - begin < 1
+
+
+async def test_what_a_service_of_the_store_had_begun_is_gone_on_with_after_an_error(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[str] = []
+
+    def fail_once(owner: type, name: str) -> None:
+        real = getattr(owner, name)
+
+        def once(self: object, *arguments: object) -> object:
+            if name not in failed:
+                failed.append(name)
+                raise ValueError("odd")
+            return real(self, *arguments)
+
+        monkeypatch.setattr(owner, name, once)
+
+    files = MemoryFileSystem(write_through=True)
+    async with open_on(files) as (broker, peer):
+        await peer.send("orders", b"1", properties="KEYS\x01key\x02")
+    files.remove_tree("index")
+    files.write("abort", b"")
+    fail_once(IndexBuilder, "_build")
+    fail_once(RemovedQueues, "_remove")
+    async with open_on(files) as (broker, peer):
+        await trio.sleep(5)
+        assert len((await broker.core.store.query("orders", "key", 10)).records) == 1
+        delete = Command(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": "orders"})
+        assert (await peer.ask(delete)).code == 0
+        await trio.sleep(5)
+        assert failed == ["_build", "_remove"]
+        assert files.directory_names("consumequeue") == []
 
 
 @pytest.mark.parametrize("name", OF_LOG)

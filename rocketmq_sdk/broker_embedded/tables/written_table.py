@@ -229,6 +229,10 @@ class WrittenTable(ABC, Generic[Value]):
                 await file.save_briefly(self._snapshot())
             except StoreError as error:
                 self._undo_writes(write, error)
+            except Exception as error:
+                reason = StoreError(f"{type(error).__name__}: {error}")
+                self._undo_writes(write, reason)
+                raise
             except BaseException:
                 # Cancelled before it was begun or after: written again or undone by
                 # whoever comes next.

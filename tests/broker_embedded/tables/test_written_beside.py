@@ -37,7 +37,7 @@ class Disk:
     def __init__(self) -> None:
         self.going = threading.Event()
         self.going.set()
-        self.broken = False
+        self.broken: Exception | None = None
         self.asked = 0
         self.writes: list[str] = []
 
@@ -49,8 +49,8 @@ def watched_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Disk]:
     def slow(file: ConfigFile, data: bytes) -> None:
         disk.asked += 1
         disk.going.wait(20)
-        if disk.broken:
-            raise StoreError("No space left on device")
+        if disk.broken is not None:
+            raise disk.broken
         disk.writes.append(file.name)
         replace(file, data)
 
@@ -128,8 +128,11 @@ async def test_only_what_depends_on_the_file_waits_for_it(
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize(
+    "error", [StoreError("No space left on device"), ValueError("an odd value")]
+)
 async def test_what_cannot_be_written_never_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     async with open_broker(tmp_path) as (broker, peer), trio.open_nursery() as nursery:
         await peer.send("old", b"x")
@@ -146,7 +149,7 @@ async def test_what_cannot_be_written_never_was(
         other, asked = await connect(broker, nursery), Asked(nursery)
         with watched_disk(monkeypatch) as disk:
             disk.going.clear()
-            disk.broken = True
+            disk.broken = error
             asked.ask("first", peer, send_request("new", b"x"))
             await until(lambda: disk.asked)
             asked.ask("same", other, send_request("new", b"y"))
@@ -158,11 +161,13 @@ async def test_what_cannot_be_written_never_was(
             for name in ("first", "same", "later"):
                 answer = asked.answers[name]
                 assert answer.code == ResponseCode.SYSTEM_ERROR
-                assert "No space left" in (answer.remark or "")
+                assert str(error) in (answer.remark or "")
             assert broker.core.topics.get("new") is broker.core.topics.get("newer") is None
             assert broker.core.topics.data_version == version
             assert told == []
-            disk.broken = False
+            disk.broken = None
+            if not isinstance(error, StoreError):
+                assert str(error) in str(broker.health())
             await peer.send("new", b"again")
             assert told == ["new"]
         nursery.cancel_scope.cancel()

@@ -98,6 +98,8 @@ class RemovedQueues:
     async def run(self) -> None:
         """Remove what waits, until cancelled; what cannot be removed is tried again."""
         told = False
+        if self._waiting:
+            self._wanted.set()
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()

@@ -63,6 +63,8 @@ class IndexBuilder:
 
     async def serve(self) -> None:
         """Build whenever the index falls behind, until cancelled."""
+        if self._index.lacks_from is not None:
+            await self.run()  # it was begun before an error ended this task
         while True:
             await self._index.wait_behind()
             await self.run()
