@@ -27,9 +27,29 @@ Aimed = tuple["MessageQueue | None", "QueueSelector | None", object, "float | ti
 
 _UNDER_WAY: Final = "PENDING"
 _FINISHED: Final = "FINISHED"
-_FOR_WAITERS: Final = frozenset({"_condition", "_waiters", "_done_callbacks"})
 _waiting = threading.RLock()
 """Held to make a future one that somebody waits for, and to end one that is none."""
+
+
+class _ForWaiters:
+    """What a future has only when somebody waits for it; made when it is asked for.
+
+    A descriptor, as `__getattr__` would make each look at any attribute slower.
+    """
+
+    __slots__ = ("_name",)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, future: SendHandle, owner: type) -> Any:
+        with _waiting:
+            if not future._awaited:
+                future.__dict__.update(
+                    _waiters=[], _done_callbacks=[], _condition=threading.Condition()
+                )
+                future._awaited = True
+        return future.__dict__[self._name]
 
 
 class SendHandle(Future[SendResult]):
@@ -42,6 +62,10 @@ class SendHandle(Future[SendResult]):
     retries go on without a waiter.
     """
 
+    _condition: Any = _ForWaiters()
+    _waiters: Any = _ForWaiters()
+    _done_callbacks: Any = _ForWaiters()
+
     def __init__(self, run: ThreadRun, message: Message) -> None:
         # What `Future.__init__` does, without a condition and lists: they are made for
         # those who wait, which costs a pipeline of sends a third less.
@@ -51,22 +75,13 @@ class SendHandle(Future[SendResult]):
         self._context = copy_context()  # observers look for the caller's span in it
         self._run = run
         self._handle: InnerSendHandle | InnerAccumulatedHandle | None = None
-        self._seen = False
+        self._seen = self._awaited = False
         self.message = message
         """The message."""
 
-    def __getattr__(self, name: str) -> Any:
-        if name not in _FOR_WAITERS:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        with _waiting:
-            self.__dict__.setdefault("_waiters", [])
-            self.__dict__.setdefault("_done_callbacks", [])
-            self.__dict__.setdefault("_condition", threading.Condition())
-        return self.__dict__[name]
-
     def _complete(self, result: SendResult | None, error: BaseException | None) -> None:
         with _waiting:
-            if "_condition" not in self.__dict__:
+            if not self._awaited:
                 self._result, self._exception, self._state = result, error, _FINISHED
                 return
         if error is None:
@@ -102,6 +117,8 @@ class SendHandle(Future[SendResult]):
         self._look()
         if self._state != _FINISHED:
             self._wait(timeout)
+        if (result := self._result) is not None:
+            return result
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:

@@ -14,6 +14,7 @@ import logging
 import os
 import threading
 from collections import deque
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import trio
@@ -143,6 +144,7 @@ class ThreadRun:
         self.jobs: set[Any] = set()
         """What threads may wait for and is under way in trio."""
         self._over = False
+        self._keeper: int | None = None
         self._line: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._woken = False
         self._token: trio.lowlevel.TrioToken
@@ -162,6 +164,7 @@ class ThreadRun:
         self._began.wait()
 
     def _work(self) -> None:
+        self._keeper = get_ident()
         try:
             if self.driving.begin(self._main):
                 self.driving.keep()
@@ -209,9 +212,11 @@ class ThreadRun:
 
     def check(self) -> None:
         """Raise `WrongRunError` in a forked process, and where trio's tasks run."""
-        if self.driving.lost:
+        driving = self.driving
+        if driving.lost:
             raise WrongRunError(_FORKED)
-        if threading.get_ident() in (self._thread.ident, self.driving.driver):
+        thread = get_ident()
+        if thread == self._keeper or thread == driving.driver:
             raise WrongRunError(
                 "this was called inside rocketmq_sdk.sync, which would wait for itself for ever: "
                 "queue selectors, hooks and interceptors run there, and cannot send or receive"
