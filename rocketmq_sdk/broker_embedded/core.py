@@ -183,12 +183,12 @@ class Core:
         """The offsets of all groups; topics and groups are written when they change."""
         config = self.config
         return (
-            SavedTable("topics", None, self.topics.save),
-            SavedTable("consumer groups", None, self.groups.save),
+            SavedTable("topics", None, self.topics.save, self.topics.has_to_save),
+            SavedTable("consumer groups", None, self.groups.save, self.groups.has_to_save),
             SavedTable(
                 "consumer offsets",
                 lambda: config.current.flush_consumer_offset_interval,
                 self.offsets.persist,
-                self.offsets.changed,
+                self.offsets.has_to_save,
             ),
         )

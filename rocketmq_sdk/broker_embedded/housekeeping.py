@@ -108,12 +108,21 @@ class Housekeeping:
         return False
 
 
+def _has_to_save(table: SavedTable) -> bool:
+    """Whether a save is more than a task for nothing."""
+    try:
+        return table.changed()
+    except Exception:  # noqa: BLE001 - the save meets it again, where it belongs
+        return True
+
+
 async def save_all(tables: Sequence[SavedTable], left: dict[str, Exception | None]) -> None:
     """Save tables, whatever happens to the others and however long they take.
 
     `left` names those that are not saved, in their order, also when this is cancelled:
     with their error, or None while they are being saved.
     """
+    tables = [table for table in tables if _has_to_save(table)]
     left.update((table.name, None) for table in tables)
 
     async def save(table: SavedTable) -> None:

@@ -41,7 +41,7 @@ class SavedTable(NamedTuple):
     `interval_ms` gives the milliseconds between two writes, asked before each wait;
     None for a table that is written at the end only. `save` writes what has changed; it
     raises `StoreError`, after which it is tried again. `changed` tells whether there is
-    anything to write, at once: most brokers are idle mostly.
+    anything to write or being written, at once: most brokers are idle mostly.
     """
 
     name: str

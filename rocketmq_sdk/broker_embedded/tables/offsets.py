@@ -107,6 +107,10 @@ class ConsumerOffsetManager:
             commit()
         return self.dirty
 
+    def has_to_save(self) -> bool:
+        """Whether `persist` has to write, or to wait for what is being written."""
+        return self.changed() or self._writing.locked()
+
     async def persist(self) -> None:
         """Write the file when something changed since the last time."""
         async with self._writing:

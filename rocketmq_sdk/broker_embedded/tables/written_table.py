@@ -214,6 +214,10 @@ class WrittenTable(ABC, Generic[Value]):
         finally:
             self._running = False
 
+    def has_to_save(self) -> bool:
+        """Whether `save` has to write, or to wait for what is being written."""
+        return self._next is not None or self._lock.locked()
+
     async def save(self) -> None:
         """Write what is not written yet; what cannot be written is undone."""
         file = self._file
