@@ -10,6 +10,7 @@ so, and watches the socket again when it has left.
 from __future__ import annotations
 
 import os
+import select
 from typing import TYPE_CHECKING
 
 import trio
@@ -17,6 +18,7 @@ import trio
 from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol.flags import FLAG_RESPONSE
 from rocketmq_sdk.remoting.channel import SocketWait, logger
+from rocketmq_sdk.remoting.spinning import MOST, Spinning
 from rocketmq_sdk.remoting.stream import READ_SIZE, StreamChannel
 from rocketmq_sdk.transport.tcp import can_receive_now, receive_now, wait_readable
 
@@ -30,11 +32,15 @@ if TYPE_CHECKING:
 class _OwnWait(SocketWait):
     """Waits for one socket by a second descriptor; one task at a time."""
 
-    __slots__ = ("_channel", "_descriptor", "task")
+    __slots__ = ("_channel", "_descriptor", "_has_come", "_spinning", "task")
 
     def __init__(self, channel: CallerStream, descriptor: int) -> None:
         self._channel = channel
         self._descriptor = os.dup(descriptor)
+        self._spinning = Spinning()
+        poll = select.poll()
+        poll.register(self._descriptor, select.POLLIN)
+        self._has_come = poll.poll
         self.task: trio.lowlevel.Task | None = None
         """Who waits, until it is woken by `wake` or has its turn."""
 
@@ -42,13 +48,30 @@ class _OwnWait(SocketWait):
     async def turn(self) -> bool:
         task = self.task = trio.lowlevel.current_task()
         try:
-            await trio.lowlevel.wait_readable(self._descriptor)
+            if not (self._spinning.begin() and await self._spin(task)):
+                await trio.lowlevel.wait_readable(self._descriptor)
         except trio.ClosedResourceError:
             return False  # woken
         finally:
             if self.task is task:
                 self.task = None
         return self._channel.read_now()
+
+    async def _spin(self, task: trio.lowlevel.Task) -> bool:
+        """Let the loop turn until something has come, for a while; whether it has.
+
+        Other tasks have their turns meanwhile. Also ends when the task is woken.
+        """
+        has_come = self._has_come
+        for turns in range(1, MOST + 1):
+            await trio.lowlevel.checkpoint()
+            if has_come(0):
+                self._spinning.ended(turns)
+                return True
+            if self.task is not task:
+                raise trio.ClosedResourceError
+        self._spinning.ended(MOST + 1)
+        return False
 
     def leave(self) -> None:
         self._channel.take_over()
