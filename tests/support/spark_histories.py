@@ -337,10 +337,11 @@ class History:
     def _make_again(self) -> None:
         """The topic is deleted and made again at a broker.
 
-        Not while a batch is planned, as nobody can tell then what its offsets mean.
+        Not while a batch or the end of a run is planned, as nobody can tell then what
+        offsets mean.
         """
         broker = self.lots.choice(BROKERS)
-        if self.ahead is not None or broker in self.cluster.away:
+        if self.ahead is not None or self._frozen or broker in self.cluster.away:
             return
         for queue, stored in self.cluster.queues.items():
             if queue.broker == broker:
