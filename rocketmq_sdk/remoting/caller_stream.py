@@ -20,7 +20,7 @@ from rocketmq_sdk.protocol.flags import FLAG_RESPONSE
 from rocketmq_sdk.remoting.channel import SocketWait, logger
 from rocketmq_sdk.remoting.spinning import MOST, Spinning
 from rocketmq_sdk.remoting.stream import READ_SIZE, StreamChannel
-from rocketmq_sdk.transport.tcp import can_receive_now, receive_now, wait_readable
+from rocketmq_sdk.transport.tcp import can_receive_now, receive_now, receive_soon
 
 if TYPE_CHECKING:
     from contextvars import Context
@@ -134,21 +134,22 @@ class CallerStream(StreamChannel):
         return await super()._read()
 
     async def _receive(self, stream: trio.abc.Stream, size: int) -> bytes | bytearray:
-        if not can_receive_now(stream):
-            return await super()._receive(stream, size)
+        if not isinstance(stream, trio.SocketStream) or not can_receive_now(stream):
+            return await receive_soon(stream, size)
+        sock = stream.socket
         while True:
             wait = self._own_wait
             if wait is not None and wait.task is not None:
                 self._parked = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._stop_parking)
                 continue
-            await wait_readable(stream)
+            await trio.lowlevel.wait_readable(sock)
             wait = self._own_wait
-            # A caller that waits was woken too.
-            if (wait is None or wait.task is None) and (
-                data := receive_now(stream, size)
-            ) is not None:
-                return data
+            if wait is None or wait.task is None:  # one that waits was woken too
+                try:
+                    return os.read(sock.fileno(), size)
+                except BlockingIOError:
+                    pass
 
     def _stop_parking(self, _raise_cancel: object) -> trio.lowlevel.Abort:
         self._parked = None

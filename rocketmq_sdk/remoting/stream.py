@@ -322,6 +322,8 @@ class StreamChannel(CommandChannel):
 
     # Receiving
 
+    _receive = staticmethod(receive_soon)
+
     @trio.lowlevel.enable_ki_protection
     async def _read(self) -> str:
         """Read until the stream ends; gives the reason."""
@@ -364,9 +366,6 @@ class StreamChannel(CommandChannel):
             return str(error)
         except _BROKEN as error:
             return f"reading failed: {error or type(error).__name__}"
-
-    async def _receive(self, stream: trio.abc.Stream, size: int) -> bytes | bytearray:
-        return await receive_soon(stream, size)
 
     async def _receive_aside(self) -> bytes | bytearray:
         """What comes next, once its answers are taken and it has the lane."""

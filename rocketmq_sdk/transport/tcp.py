@@ -179,9 +179,9 @@ async def receive_soon(stream: trio.abc.Stream, size: int) -> bytes | bytearray:
 
     Raises what that raises, and `OSError`.
     """
-    if not can_receive_now(stream):
+    if not isinstance(stream, trio.SocketStream) or sys.platform == "win32":
         return await stream.receive_some(size)
-    sock = cast("trio.SocketStream", stream).socket
+    sock = stream.socket
     while True:
         await trio.lowlevel.wait_readable(sock)
         try:
