@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _BLANK: Final = " \t\f"
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_HEX: Final = "[0-9a-fA-F]{4}"
+_ESCAPED: Final = re.compile(rf"\\(?:u({_HEX}(?:\\u{_HEX})*)|(.|\Z))", re.DOTALL)
+_KEY: Final = re.compile(r"(?:[^\\=: \t\f]+|\\.?)*+", re.DOTALL)
+_LONE: Final = re.compile("[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]")
 _WRITTEN_AS: Final = {
     "\\": "\\\\",
     **{character: f"\\{letter}" for letter, character in _ESCAPES.items()},
@@ -124,9 +128,8 @@ def _split(line: str) -> tuple[str, str]:
     The key ends at the first unescaped `=`, `:` or blank; one separator and the blanks
     around it are dropped.
     """
-    end = 0
-    while end < len(line) and line[end] not in "=:" + _BLANK:
-        end += 2 if line[end] == "\\" else 1
+    key = _KEY.match(line)
+    end = 0 if key is None else key.end()
     value = line[end:].lstrip(_BLANK)
     if value[:1] in ("=", ":"):
         value = value[1:].lstrip(_BLANK)
@@ -136,22 +139,19 @@ def _split(line: str) -> tuple[str, str]:
 def _unescape(text: str) -> str:
     if "\\" not in text:
         return text
-    parts: list[str] = []
-    at = 0
-    while at < len(text):
-        character = text[at]
-        at += 1
-        if character != "\\" or at == len(text):
-            parts.append(character if character != "\\" else "")
-            continue
-        escaped = text[at]
-        at += 1
-        if escaped == "u":
-            digits = text[at : at + 4]
-            if len(digits) < 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
-                raise ConfigurationError(f"{text!r} holds \\u without four hexadecimal digits")
-            escaped = chr(int(digits, 16))
-            at += 4
-        parts.append(_ESCAPES.get(escaped, escaped) if len(escaped) == 1 else escaped)
+    plain = _LONE.sub("\N{REPLACEMENT CHARACTER}", _ESCAPED.sub(_meaning, text))
     # Surrogate pairs written as two escapes become one character.
-    return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16")
+
+
+def _meaning(found: re.Match[str]) -> str:
+    """What an escape stands for, or several `\\uXXXX` in a row."""
+    digits, escaped = found[1], found[2]
+    if digits is not None:
+        return bytes.fromhex(digits.replace("\\u", "")).decode("utf-16-be", "surrogatepass")
+    if escaped == "u":
+        start = found.start()
+        raise ConfigurationError(
+            f"{found.string[start : start + 20]!r}: \\u without four hexadecimal digits"
+        )
+    return _ESCAPES.get(escaped, escaped)

@@ -26,6 +26,8 @@ from rocketmq_sdk.errors import ConfigurationError
         ("a\\ b\\=c=d\\:e", {"a b=c": "d:e"}),
         ("a=\\t\\n\\x\\u0041\\u4e2d", {"a": "\t\nxA中"}),
         ("a=\\ud83d\\ude00", {"a": "😀"}),
+        ("\\u0074=\\u006e\\u0072\\\\u0041", {"t": "nr\\u0041"}),
+        ("\\ud800=\\udc00x\\", {"\ufffd": "\ufffdx"}),
         ("a=1\na=2", {"a": "2"}),
         ("path=C:\\\\store", {"path": "C:\\store"}),
         ("", {}),
