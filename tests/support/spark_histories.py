@@ -251,6 +251,8 @@ class Losses(logging.Handler):
         if found is not None:
             topic, broker, number, kind, expected, there = found.groups()
             queue = QueueKey(topic, broker, int(number))
+            if kind == "up to" and record.module == "planner":
+                kind = "made again"
             self.told.append((queue, kind, int(expected), int(there)))
         for topic, broker, number, there in self._LATE.findall(record.getMessage()):
             self.told.append((QueueKey(topic, broker, int(number)), "from", 0, int(there)))
@@ -432,6 +434,7 @@ class History:
                 self.lost |= set(stored[expected:there])
             else:
                 self.lost |= set(self._former[queue])
+            if kind == "made again":  # a task that finds out cannot tell the planner
                 self._held.pop(queue, None)
         self._handled = len(losses.told)
 
