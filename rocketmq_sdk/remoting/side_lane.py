@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import select
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -87,14 +88,13 @@ class SideLane:
         Raises `OSError`, and `trio.ClosedResourceError` when the stream is closed.
         """
         while True:
-            if _HAS_EPOLL:
-                if self._gate is None:
-                    self._gate = _Gate(self._news)
-                await self._gate.wait(descriptor_of(stream))
-                self._holder = who
-            else:
+            gate = self._gate or self._make_gate()
+            if gate is None:
                 await wait_readable(stream)
                 await self.enter(who)
+            else:
+                await gate.wait(descriptor_of(stream))
+                self._holder = who
             data = receive_now(stream, size)
             if data is not None:
                 return data
@@ -124,6 +124,13 @@ class SideLane:
             self._lot.unpark()
             return True
         return False
+
+    def _make_gate(self) -> _Gate | None:
+        """None where there is no epoll, or too many files are open for one now."""
+        if _HAS_EPOLL:
+            with suppress(OSError):
+                self._gate = _Gate(self._news)
+        return self._gate
 
     def _news(self) -> None:
         if not self._busy:

@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+import errno
 import socket
 from contextlib import ExitStack, asynccontextmanager
 from itertools import pairwise
@@ -87,8 +88,17 @@ async def test_whoever_gives_up_waiting_leaves_the_lane_to_the_others() -> None:
 
 
 @pytest.mark.real_time
-async def test_a_burst_of_refused_requests_holds_nobody_else_up() -> None:
+@pytest.mark.parametrize("epoll", [True, False], ids=["epoll", "too many open files"])
+async def test_a_burst_of_refused_requests_holds_nobody_else_up(
+    epoll: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     served: list[int] = []
+
+    def no_epoll() -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    if not epoll:
+        monkeypatch.setattr("rocketmq_sdk.remoting.side_lane.select.epoll", no_epoll)
 
     def handle(_channel: Channel, command: Command) -> Command:
         served.append(command.code)
