@@ -78,6 +78,7 @@ class Housekeeper:
         "_after",
         "_alarms",
         "_armed",
+        "_behind",
         "_heap",
         "_holding",
         "_in_chunk",
@@ -102,6 +103,7 @@ class Housekeeper:
         self._watching = self._writing = False
         self._in_chunk = self._holding = self._armed = False
         self._after: list[Callable[[], None]] = []
+        self._behind: list[Callable[[], None]] = []
         clock = trio.lowlevel.current_clock()
         self._alarms = clock if isinstance(clock, AlarmClock) else None
         self.now = clock.current_time
@@ -200,19 +202,25 @@ class Housekeeper:
     def end_chunk(self) -> None:
         """It is handled, and its answers have left."""
         self._in_chunk = False
-        if not self._after:
-            return
-        after, self._after = self._after, []
-        self._holding = True
-        try:
-            for call in after:
-                try:
-                    call()
-                except Exception:
-                    logger.exception("what follows on a chunk has failed in an unforeseen way")
-        finally:
-            self._holding = False
-            self._flush_all()
+        if self._after:
+            after, self._after = self._after, []
+            self._holding = True
+            try:
+                self._call_all(after)
+            finally:
+                self._holding = False
+                self._flush_all()
+        if self._behind:
+            behind, self._behind = self._behind, []
+            self._call_all(behind)
+
+    @staticmethod
+    def _call_all(calls: list[Callable[[], None]]) -> None:
+        for call in calls:
+            try:
+                call()
+            except Exception:
+                logger.exception("what follows on a chunk has failed in an unforeseen way")
 
     def after_chunk(self, call: Callable[[], None]) -> bool:
         """Call this as soon as the answers to the chunk that is handled have left.
@@ -223,6 +231,12 @@ class Housekeeper:
         """
         if self._in_chunk:
             self._after.append(call)
+        return self._in_chunk
+
+    def behind_chunk(self, call: Callable[[], None]) -> bool:
+        """`after_chunk` for what answers nothing: it waits for what does to leave."""
+        if self._in_chunk:
+            self._behind.append(call)
         return self._in_chunk
 
     # -- time

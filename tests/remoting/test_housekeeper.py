@@ -123,6 +123,9 @@ async def test_what_follows_on_a_chunk_leaves_at_its_end(caplog: pytest.LogCaptu
         if command.code == 1:
             held.append((channel, command))
             return None
+        seen.append(
+            housekeeper().behind_chunk(lambda: seen.append(("behind", server.unsent_bytes())))
+        )
         seen.append(housekeeper().after_chunk(fail))
         seen.append(housekeeper().after_chunk(answer_held))
         return Command.response(0)
@@ -148,7 +151,7 @@ async def test_what_follows_on_a_chunk_leaves_at_its_end(caplog: pytest.LogCaptu
             trio.lowlevel.remove_instrument(steps)
         assert [(answer.opaque, answer.body) for answer in answers] == [(2, b""), (1, b"late")]
         # the answer of the chunk had left by then, and no writer was waited for
-        assert seen == [True, True, 0, False]
+        assert seen == [True, True, True, 0, False, ("behind", 0)]
         assert "writer of all channels" not in steps.names
     assert "as on purpose" in caplog.text
 

@@ -59,7 +59,7 @@ class SendPart(Part):
 
     async def load(self) -> None:
         """Let what comes with a chunk be indexed once its answers have left."""
-        self._core.store.index_when_idle(housekeeper().after_chunk)
+        self._core.store.index_when_idle(housekeeper().behind_chunk)
 
     def requests(self) -> Iterable[Request]:
         """Three ways to send, two to reply, and sending back."""
