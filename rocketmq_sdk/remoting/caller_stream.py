@@ -18,7 +18,7 @@ import trio
 from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol.flags import FLAG_RESPONSE
 from rocketmq_sdk.remoting.channel import SocketWait, logger
-from rocketmq_sdk.remoting.spinning import MOST, Spinning
+from rocketmq_sdk.remoting.spinning import LONGEST, MOST, Spinning
 from rocketmq_sdk.remoting.stream import READ_SIZE, StreamChannel
 from rocketmq_sdk.transport.tcp import can_receive_now, receive_now, receive_soon
 
@@ -62,12 +62,14 @@ class _OwnWait(SocketWait):
 
         Other tasks have their turns meanwhile. Also ends when the task is woken.
         """
-        has_come = self._has_come
+        has_come, now = self._has_come, self._channel._housekeeper.now
+        ends = now() + LONGEST
         for turns in range(1, MOST + 1):
             await trio.lowlevel.checkpoint()
-            if has_come(0):
-                self._spinning.ended(turns)
-                return True
+            found, late = bool(has_come(0)), now() > ends
+            if found or late:
+                self._spinning.ended(MOST + 1 if late else turns)
+                return found
             if self.task is not task:
                 raise trio.ClosedResourceError
         self._spinning.ended(MOST + 1)

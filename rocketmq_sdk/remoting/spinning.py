@@ -13,6 +13,8 @@ from typing import Final
 
 MOST: Final = 48
 """Turns of the loop without an answer after which it may sleep: some 250 µs."""
+LONGEST: Final = 0.0005
+"""Seconds after which it may sleep: others have the core, or a turn takes long."""
 QUICK: Final = 28
 """Turns that cost no more than to sleep and to wake."""
 _RAREST: Final = 255
