@@ -55,10 +55,12 @@ class ClockFault:
 class FaultyClock:
     """A clock as another one, without one as those that follow virtual time."""
 
-    __slots__ = ("_clock", "faults")
+    __slots__ = ("_clock", "faults", "monotonic")
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock: Clock = clock or TrioClock()
+        self.monotonic = self._clock.monotonic
+        """Seconds that never go back, whatever is wrong."""
         self.faults: tuple[ClockFault, ...] = ()
         """What is wrong with it; several add up."""
 
@@ -83,7 +85,3 @@ class FaultyClock:
             fault.hits += 1
             now += round(fault.seconds * 1000)
         return now
-
-    def monotonic(self) -> float:
-        """Seconds that never go back, whatever is wrong."""
-        return self._clock.monotonic()
