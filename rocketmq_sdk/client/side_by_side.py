@@ -12,7 +12,7 @@ from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 PATIENCE: Final = 0.5
 """Seconds after which another one is asked, too."""
@@ -27,25 +27,11 @@ async def first_answer(
 
     They are asked in their order, the next one when the one before has no answer (None)
     or has not come back within half a second. Questions that are still under way at
-    the end are cancelled. The first one needs no task: if it has not come back, it is
-    put again as the last one.
+    the end are cancelled. One alone is asked without a task.
     """
     candidates = list(candidates)
-    if not candidates:
-        return None
     if len(candidates) == 1:
         return await ask(candidates[0])
-    with trio.move_on_after(PATIENCE) as patience:
-        answer = await ask(candidates[0])
-        if answer is not None:
-            return answer
-    rest = candidates[1:]
-    return await _first_of(rest + candidates[:1] if patience.cancelled_caught else rest, ask)
-
-
-async def _first_of(
-    candidates: Sequence[_One], ask: Callable[[_One], Awaitable[_Answer | None]]
-) -> _Answer | None:
     found: list[_Answer] = []
     async with open_quiet_nursery() as nursery:
         moved = trio.Event()

@@ -33,6 +33,22 @@ async def test_the_next_one_is_asked_when_the_first_is_slow(autojump_clock: Mock
     assert await first_answer([], ask) is None
 
 
+async def test_a_slow_question_goes_on_beside_the_next_ones(autojump_clock: MockClock) -> None:
+    """Each is asked once, as its answer may be all that there is."""
+    asked: list[str] = []
+
+    async def ask(name: str) -> str | None:
+        asked.append(name)
+        await trio.sleep(0.8 if name == "slow" else 60)
+        return name if name == "slow" else None
+
+    began = trio.current_time()
+    assert await first_answer(["slow", "dead"], ask) == "slow"
+    assert trio.current_time() - began == pytest.approx(0.8)
+    assert await first_answer(["slow"], ask) == "slow"
+    assert asked == ["slow", "dead", "slow"]
+
+
 async def test_an_error_of_a_question_is_raised(autojump_clock: MockClock) -> None:
     async def ask(_name: str) -> str:
         raise LookupError("a defect")
