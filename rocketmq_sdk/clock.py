@@ -173,6 +173,7 @@ class TrioClock:
         For a clock that nobody in another run looks at meanwhile.
         """
         self._time = trio.lowlevel.current_clock().current_time
+        self.now_ms()  # other threads may look next, who cannot fix the epoch
         try:
             yield
         finally:

@@ -43,6 +43,8 @@ def test_a_step_of_the_system_clock_changes_nothing(monkeypatch: pytest.MonkeyPa
 async def test_a_clock_of_one_run_tells_its_time_for_a_block(autojump_clock: MockClock) -> None:
     clock = TrioClock()
     with clock.of_this_run():
+        first = await trio.to_thread.run_sync(clock.now_ms)
+        assert abs(first - clock.now_ms()) <= 1
         wall, monotonic = clock.now_ms(), clock.monotonic()
         with trio.fail_after(10_000):
             await trio.sleep(7200)
