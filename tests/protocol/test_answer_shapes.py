@@ -77,7 +77,7 @@ def test_cut_answers_are_as_decoded(
 
 
 FIELDS = ("msgId", "queueId", "queueOffset", "transactionId", "MSG_REGION", "TRACE_ON", "opaque")
-SEND = SimpleNamespace(code=310, message_id="the id")
+SEND = SimpleNamespace(code=310, message_id="the id", _id="the id")
 TARGET = SimpleNamespace(
     queue=MessageQueue("t", "b", 0), queue_id_text="0", broker_name="b", address="b:1"
 )
