@@ -71,6 +71,9 @@ async def _measure(namesrv: str, report: Report, scale: float) -> None:
                 rate,
                 f"java, transactions, {tasks} at a time",
             )
+
+
+async def _measure_accumulated(namesrv: str, report: Report, scale: float) -> None:
     async with Producer("bench-auto", namesrv=namesrv, auto_batch=True) as joining:
         await Admin(client=joining.client).topics.create("accumulated", queues=4)
         await accumulated(joining, "accumulated", int(50_000 * scale))
@@ -84,6 +87,7 @@ async def _measure(namesrv: str, report: Report, scale: float) -> None:
 
 
 def run(report: Report, scale: float) -> None:
-    """One round."""
-    with broker_process() as namesrv:
-        trio.run(_measure, namesrv, report, scale)
+    """One round, each half with a new broker."""
+    for measure in (_measure, _measure_accumulated):
+        with broker_process() as namesrv:
+            trio.run(measure, namesrv, report, scale)
