@@ -403,11 +403,12 @@ class EmbeddedBroker(RunsOnce):
         packed: bytes,
         caller: RemotingClient | None,
     ) -> None:
-        ports, live = self._ports, self._live
+        ports, live, clock = self._ports, self._live, self._clock
         self._files_of_settings.attach_broker(live, store.files)
         store.retention.configure(live.current.store)
-        address = lambda: ports.own_address  # noqa: E731
-        self.core = Core(store, live, self._clock, supervisor, store_host=packed, address=address)
+        self.core = Core(
+            store, live, clock, supervisor, store_host=packed, address=lambda: ports.own_address
+        )
         if self._exporter is not None:
             self.core.stats.figures = self._exporter.figures
             store.observe_syncs(self._exporter.figures.syncs.add)

@@ -166,7 +166,7 @@ class SendLoop:
 
     def _free_channel(self, address: str) -> Channel | None:
         """The open connection to a broker, unless others wait for one."""
-        if self._connections.is_waiting(address):
+        if address in self._connections.waiting:
             return None
         return self._channel_nowait(address)
 
@@ -530,7 +530,7 @@ class SendLoop:
         handle.started = handle.limit = 0.0
         if trio.current_time() >= handle.deadline:
             self._expired(handle)
-        elif handle.topic.current() and not self._routes.is_waiting(handle.topic.topic):
+        elif handle.topic.current() and handle.topic.topic not in self._routes.waiting:
             self._choose(handle)
         elif handle.refreshed and not self._persistent:
             self._stopped(handle, no_queue(handle.topic))

@@ -69,6 +69,7 @@ class WaitingRoom:
         self._failed = failed
         self._expired = expired
         self.waiting: dict[str, _Waiting] = {}
+        """Those who wait, by key: who comes later must queue behind them."""
 
     def enter(self, key: str, handle: SendHandle) -> None:
         """Let a handle wait for a key."""
@@ -80,10 +81,6 @@ class WaitingRoom:
         end = self._end_of(handle)
         if waiting.scope is not None and end < waiting.scope.deadline:
             waiting.scope.deadline = end
-
-    def is_waiting(self, key: str) -> bool:
-        """Whether others wait for a key: who comes later must queue behind them."""
-        return key in self.waiting
 
     async def _serve(self, key: str, waiting: _Waiting) -> None:
         error: RocketMQError | None = None
