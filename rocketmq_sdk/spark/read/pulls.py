@@ -66,7 +66,7 @@ MOST_IN_FLIGHT: Final = 8
 
 A trigger of a stream may read one message from each of hundreds of queues.
 """
-BUNDLE_BYTES: Final = 256 << 10
+BUNDLE_BYTES: Final = 1 << 20
 """Bytes from which pieces are handed on.
 
 Smaller ones go together, as each hand-over and each record batch has its price.
