@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from rocketmq_sdk.aio.run import PASS, LoopRun, wake
 from rocketmq_sdk.producer.handle import SendHandle as InnerSendHandle
@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.accumulator import AccumulatedHandle as InnerAccumulatedHandle
+    from rocketmq_sdk.remoting.channel import SocketWait
+
+TURNS: Final = 0.7
+"""What a turn of the loop costs, in turns of trio's (measured: 2.8 of 4.2 µs)."""
 
 
 class SendHandle:
@@ -121,12 +125,39 @@ async def sent(run: LoopRun, inner: InnerSendHandle | InnerAccumulatedHandle) ->
     """Wait for a message as its only waiter; when cancelled, give it up."""
     if inner.done:
         await PASS
-    else:
-        waiter = Waiter(run.loop)
-        inner.call_when_done(waiter)
-        try:
+        return inner.outcome()
+    try:
+        wait = inner.socket_wait()
+        if wait is not None and wait.hold():
+            await _looked_for(run.loop, inner, wait)
+        if not inner.done:
+            waiter = Waiter(run.loop)
+            inner.call_when_done(waiter)
             await waiter.future
-        except asyncio.CancelledError:
-            inner.abandon()
-            raise
+    except asyncio.CancelledError:
+        inner.abandon()
+        raise
     return inner.outcome()
+
+
+async def _looked_for(
+    loop: asyncio.AbstractEventLoop,
+    inner: InnerSendHandle | InnerAccumulatedHandle,
+    wait: SocketWait,
+) -> None:
+    """Look for the answer at the socket between turns of the loop, while that pays.
+
+    It need not be there when this returns.
+    """
+    inner.mark(seen=True)
+    try:
+        found: bool | None = None
+        while found is None and not inner.done:
+            await PASS
+            found = wait.look(TURNS)
+            if found and not inner.done and wait.hold():  # it was for others, or not all
+                found = None
+    finally:
+        wait.release()
+        if not loop.is_closed():  # else nobody gives the reader its turn
+            wait.leave()

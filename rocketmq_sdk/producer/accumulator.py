@@ -227,6 +227,9 @@ class AccumulatedHandle:
         """Take a callback back."""
         self._batch.handle.do_not_call(callback)
 
+    def socket_wait(self) -> None:
+        """As `SendHandle.socket_wait`: the batch has not left yet."""
+
     def mark(self, *, seen: bool) -> None:
         """As `SendHandle.mark`, for the whole batch."""
         self._batch.handle.observed = seen

@@ -225,13 +225,20 @@ class SendHandle:
         if self.done:
             await trio.lowlevel.checkpoint()
             return self.outcome()
-        channel = self.channel
-        wait = None if channel is None or self._owner.count > 1 else channel.socket_wait()
+        wait = self.socket_wait()
         if wait is not None:
             await self._wait_at(wait)
         if not self.done:
             await self._park(lambda _task: self._give_up())
         return self.outcome()
+
+    def socket_wait(self) -> SocketWait | None:
+        """How its only waiter may wait at the socket itself.
+
+        None where it cannot, and beside other messages.
+        """
+        channel = self.channel
+        return None if channel is None or self._owner.count > 1 else channel.socket_wait()
 
     async def _wait_at(self, wait: SocketWait) -> None:
         """Wait at the socket, as the only waiter, as long as that is possible."""

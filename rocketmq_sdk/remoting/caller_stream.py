@@ -4,14 +4,15 @@ The reader of a channel hands an answer to whoever waits for it, who goes on one
 the loop later. A caller that is alone need not pay for that turn: it waits for the same
 socket by a descriptor of its own, is woken in the turn in which the answer comes, and
 does the reader's work for this chunk. The reader stands aside as long as a caller waits
-so, and watches the socket again when it has left.
+so, and watches the socket again when it has left. Callers of the doors for asyncio and
+threads, which are no tasks of trio's, look at the socket between the turns they give.
 """
 
 from __future__ import annotations
 
 import os
 import select
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -28,33 +29,37 @@ if TYPE_CHECKING:
     from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.remoting.channel import ChannelLimits, Handler
 
+_DOOR: Final = "a caller outside of trio's tasks"
+
 
 class _OwnWait(SocketWait):
-    """Waits for one socket by a second descriptor; one task at a time."""
+    """Waits for one socket by a second descriptor; for one caller at a time."""
 
-    __slots__ = ("_channel", "_descriptor", "_has_come", "_spinning", "task")
+    __slots__ = ("_channel", "_descriptor", "_ends", "_has_come", "_spinning", "_turns", "holder")
 
     def __init__(self, channel: CallerStream, descriptor: int) -> None:
         self._channel = channel
         self._descriptor = os.dup(descriptor)
         self._spinning = Spinning()
+        self._turns = self._ends = 0.0
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         self._has_come = poll.poll
-        self.task: trio.lowlevel.Task | None = None
-        """Who waits, until it is woken by `wake` or has its turn."""
+        self.holder: trio.lowlevel.Task | str | None = None
+        """The task that waits, until it is woken by `wake` or has its turn, or `_DOOR`.
+        """
 
     @trio.lowlevel.enable_ki_protection
     async def turn(self) -> bool:
-        task = self.task = trio.lowlevel.current_task()
+        task = self.holder = trio.lowlevel.current_task()
         try:
             if not (self._spinning.begin() and await self._spin(task)):
                 await trio.lowlevel.wait_readable(self._descriptor)
         except trio.ClosedResourceError:
             return False  # woken
         finally:
-            if self.task is task:
-                self.task = None
+            if self.holder is task:
+                self.holder = None
         return self._channel.read_now()
 
     async def _spin(self, task: trio.lowlevel.Task) -> bool:
@@ -62,30 +67,55 @@ class _OwnWait(SocketWait):
 
         Other tasks have their turns meanwhile. Also ends when the task is woken.
         """
-        has_come, now = self._has_come, self._channel._housekeeper.now
-        ends = now() + LONGEST
-        for turns in range(1, MOST + 1):
+        self._begin()
+        found: bool | None = None
+        while found is None:
             await trio.lowlevel.checkpoint()
-            found, late = bool(has_come(0)), now() > ends
-            if found or late:
-                self._spinning.ended(MOST + 1 if late else turns)
-                return found
-            if self.task is not task:
+            if self.holder is not task:
                 raise trio.ClosedResourceError
-        self._spinning.ended(MOST + 1)
-        return False
+            found = self._found(1)
+        return found
+
+    def _begin(self) -> None:
+        self._turns = 0.0
+        self._ends = self._channel._housekeeper.now() + LONGEST
+
+    def _found(self, turns: float) -> bool | None:
+        """Whether something has come; None while it may be waited for."""
+        self._turns += turns
+        found, late = bool(self._has_come(0)), self._channel._housekeeper.now() > self._ends
+        if not (found or late) and self._turns < MOST:
+            return None
+        self._spinning.ended(self._turns if found and not late else MOST + 1)
+        return found
+
+    def wake(self) -> None:
+        if self.holder is not None and self.holder is not _DOOR:
+            self.holder = None
+            trio.lowlevel.notify_closing(self._descriptor)
+
+    def hold(self) -> bool:
+        if not self._spinning.begin():
+            return False
+        self.holder = _DOOR
+        self._begin()
+        return True
+
+    def look(self, turns: float) -> bool | None:
+        if self.holder is not _DOOR:
+            return False  # it was closed
+        return self._channel.read_now() if (found := self._found(turns)) else found
+
+    def release(self) -> None:
+        if self.holder is _DOOR:
+            self.holder = None
 
     def leave(self) -> None:
         self._channel.take_over()
 
-    def wake(self) -> None:
-        if self.task is not None:
-            self.task = None
-            trio.lowlevel.notify_closing(self._descriptor)
-
     def close(self) -> None:
         """Wake who waits, and give the descriptor up."""
-        self.task = None
+        self.holder = None
         trio.lowlevel.notify_closing(self._descriptor)
         os.close(self._descriptor)
 
@@ -129,7 +159,7 @@ class CallerStream(StreamChannel):
                 self._connection.expect_alike()
             except OSError:
                 return None  # there are too many open files
-        return wait if wait.task is None and not self._busy else None
+        return wait if wait.holder is None and not self._busy else None
 
     async def _read(self) -> str:
         self._context = trio.lowlevel.current_task().context
@@ -141,13 +171,13 @@ class CallerStream(StreamChannel):
         sock = stream.socket
         while True:
             wait = self._own_wait
-            if wait is not None and wait.task is not None:
+            if wait is not None and wait.holder is not None:
                 self._parked = trio.lowlevel.current_task()
                 await trio.lowlevel.wait_task_rescheduled(self._stop_parking)
                 continue
             await trio.lowlevel.wait_readable(sock)
             wait = self._own_wait
-            if wait is None or wait.task is None:  # one that waits was woken too
+            if wait is None or wait.holder is None:  # one that waits was woken too
                 try:
                     return os.read(sock.fileno(), size)
                 except BlockingIOError:

@@ -320,7 +320,12 @@ class ChannelStatistics:
 
 
 class SocketWait(ABC):
-    """How one caller waits at the socket itself; see `Channel.socket_wait`."""
+    """How one caller waits at the socket itself; see `Channel.socket_wait`.
+
+    A task of trio awaits `turn`, maybe several times, and leaves then. Who gives trio
+    its turns, and is no task of it, may `hold` the socket; then he has a `look` at it
+    after each turn, until that tells something, releases it and leaves.
+    """
 
     __slots__ = ()
 
@@ -333,12 +338,35 @@ class SocketWait(ABC):
         """
 
     @abstractmethod
-    def leave(self) -> None:
-        """The caller does not wait any more."""
-
-    @abstractmethod
     def wake(self) -> None:
         """Wake the task that waits, if there is one that was not woken."""
+
+    @abstractmethod
+    def hold(self) -> bool:
+        """Begin to look for something, if that is worth it; whether it is.
+
+        The reader stands aside from now on. `release` has to follow.
+        """
+
+    @abstractmethod
+    def look(self, turns: float) -> bool | None:
+        """Handle what has come.
+
+        None when nothing has come yet, and another look is worth it; False when the
+        caller is to wait in another way. `turns` is what has gone by since the last
+        look, as the number of turns of trio's loop that cost as much.
+        """
+
+    @abstractmethod
+    def release(self) -> None:
+        """The caller does not look any more; another one may.
+
+        The reader stands aside until somebody leaves.
+        """
+
+    @abstractmethod
+    def leave(self) -> None:
+        """No caller waits any more: the reader goes on. Call it in the run."""
 
 
 class Channel(ABC):

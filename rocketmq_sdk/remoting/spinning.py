@@ -36,7 +36,7 @@ class Spinning:
             return False
         return True
 
-    def ended(self, turns: int) -> None:
+    def ended(self, turns: float) -> None:
         """The answer was there after so many turns, or was not after `MOST`.
 
         A wait that was quick takes back much less than one that was not adds, so that

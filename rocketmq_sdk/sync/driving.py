@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from collections import deque
     from collections.abc import Awaitable, Callable
 
+    from rocketmq_sdk.remoting.channel import SocketWait
+
 LENT: Final = 0.001
 """Seconds for which nobody may give turns before the keeper looks."""
 PATIENCE: Final = 0.02
@@ -47,6 +49,11 @@ WAITS: Final = 100
 """Waits of a call after which it goes on without the main thread."""
 MORE: Final = 4
 """Turns that the main thread gives after its call, for what the call has set going."""
+TURNS: Final = 0.3
+"""What a look at a socket and trio's selector costs, in turns of trio's loop.
+
+A socket is looked at for as long as by a sender of trio's, by this measure.
+"""
 
 
 class Job(Protocol):
@@ -59,6 +66,10 @@ class Job(Protocol):
 
     def wait(self) -> object:
         """Wait until it is done."""
+        ...
+
+    def socket_wait(self) -> SocketWait | None:
+        """How whoever gives turns may wait for it at a socket; None if he cannot."""
         ...
 
 
@@ -89,6 +100,8 @@ class _Done:
     done = True
 
     def wait(self) -> None: ...
+
+    def socket_wait(self) -> None: ...
 
 
 class _NoSignals:
@@ -134,6 +147,8 @@ class Driving:
         """The caller that was lent the turns and makes calls before it goes on."""
         self._offered: list[Caller] = []
         """Callers that wait, and have calls to make now."""
+        self._socket: SocketWait | None = None
+        """Whose reader stands aside, since somebody who gave turns has looked at it."""
         self._returned = 0
         """How often a caller was back."""
         self.lost = False
@@ -206,6 +221,7 @@ class Driving:
             self._due = True
         self._lent = False
         if turns.ended is None:
+            self._leave_socket()
             self._serve()  # after that: what comes now wakes the keeper
         return events
 
@@ -263,6 +279,7 @@ class Driving:
             turns.context.runner = turns.runner
             self.driver = thread
             try:
+                self._leave_socket()
                 self._serve()
                 calls.collect()
                 goes_on = self._work(calls)
@@ -387,9 +404,13 @@ class Driving:
         try:
             self._serve()
             begin()
+            looks = self._begins_to_look(job)
             # What begins and ends here, and sets nothing going, needs no turn.
-            rest = (not job.done or turns.runner.runq or self._due) and self._help(job, signals)
+            rest = (not job.done or turns.runner.runq or self._due) and self._help(
+                job, signals, looks=looks
+            )
         finally:
+            self._end_looks(job)
             self.driver = None
             turns.context.__dict__.clear()
             sys.set_asyncgen_hooks(*hooks)
@@ -397,8 +418,11 @@ class Driving:
         if (rest or turns.entries.queue) and not (self._away == get_ident() and job.done):
             self._ring()
 
-    def _help(self, job: Job, signals: PostponedSignals | _NoSignals) -> bool:
-        """Give turns until the call is done; whether the keeper has to go on."""
+    def _help(self, job: Job, signals: PostponedSignals | _NoSignals, *, looks: bool) -> bool:
+        """Give turns until the call is done; whether the keeper has to go on.
+
+        `looks` tells to look for its answer at the socket meanwhile.
+        """
         turns, more, waits = self._turns, MORE, WAITS
         events: Any = ()
         if self._due:
@@ -406,8 +430,7 @@ class Driving:
             events = turns.events(0)
         while True:
             timeout = turns.turn(events)
-            if self.lost:
-                raise WrongRunError("the process was forked inside a call of rocketmq_sdk.sync")
+            self._refuse_fork()
             if timeout is None:
                 return True
             if job.done:
@@ -424,10 +447,72 @@ class Driving:
             if timeout <= 0:
                 events = turns.events(0)
                 continue
+            if looks:
+                looks, events = self._look(job, signals)
+                if events is None:
+                    return False
+                continue
             waits -= 1
             events = turns.events(min(timeout, PATIENCE))
             if not events and timeout > PATIENCE:
                 waits = 0
+
+    # --- at the socket
+
+    def _begins_to_look(self, job: Job) -> bool:
+        """Hold the socket at which the answer to a call will come, if that pays."""
+        wait = None if job.done else job.socket_wait()
+        if wait is not self._socket:
+            self._leave_socket()
+        if wait is None:
+            return False
+        self._socket = wait
+        if wait.hold():
+            return True
+        self._leave_socket()
+        return False
+
+    def _look(self, job: Job, signals: PostponedSignals | _NoSignals) -> tuple[bool, Any]:
+        """Look for the answer until it has come, or trio has something to do.
+
+        Whether to go on looking, and what trio's selector has: None when the call is
+        done, and there is nothing to do.
+        """
+        wait, turns = self._socket, self._turns
+        assert wait is not None
+        while (found := wait.look(TURNS)) is None:
+            events = turns.events(0)
+            if events or signals.came:
+                return True, events
+        self._refuse_fork()
+        if job.done:
+            return False, () if turns.runner.runq else None
+        if found and wait.hold():  # it was for others, or not all
+            return True, ()
+        self._leave_socket()
+        return False, ()
+
+    def _end_looks(self, job: Job) -> None:
+        """The call is done, or goes on without this thread.
+
+        If it is done, the next call is likely to wait at the same socket: so its reader
+        stands aside until then, or until trio gets a turn.
+        """
+        if job.done and self._socket is not None:
+            self._socket.release()
+        else:
+            self._leave_socket()
+
+    def _refuse_fork(self) -> None:
+        if self.lost:
+            raise WrongRunError("the process was forked inside a call of rocketmq_sdk.sync")
+
+    def _leave_socket(self) -> None:
+        """Let the reader watch its socket again, before somebody waits for trio's."""
+        wait, self._socket = self._socket, None
+        if wait is not None and not self.lost:
+            wait.release()
+            wait.leave()
 
     # --- other threads
 

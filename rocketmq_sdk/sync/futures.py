@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.producer.handle import SendHandle as InnerSendHandle
     from rocketmq_sdk.producer.producer import Producer as InnerProducer
     from rocketmq_sdk.producer.queue_selector import QueueSelector
+    from rocketmq_sdk.remoting.channel import SocketWait
     from rocketmq_sdk.sync.run import ThreadRun
 
 Aimed = tuple["MessageQueue | None", "QueueSelector | None", object, "float | timedelta | None"]
@@ -218,6 +219,9 @@ class _Waited:
     def wait(self) -> None:
         self._future.settled()
 
+    def socket_wait(self) -> None:
+        """None: others may be under way."""
+
 
 class BatchHandle(SendHandle):
     """Messages that were handed over with `Producer.submit_batch`.
@@ -319,6 +323,10 @@ class Sending:
         self._run.jobs.discard(self)
         if self.handle is not None:
             self.handle.abandon()
+
+    def socket_wait(self) -> SocketWait | None:
+        """How whoever gives turns may wait for it at the socket."""
+        return None if self.handle is None else self.handle.socket_wait()
 
     def wait(self) -> None:
         """Wait for the end, in the thread."""

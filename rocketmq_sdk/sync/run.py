@@ -97,6 +97,9 @@ class Call:
         self.done = True
         self._finished.release()
 
+    def socket_wait(self) -> None:
+        """None: its task in trio waits, maybe at a socket."""
+
     def cancel(self) -> None:
         """Cancel it, or see to it that it does not begin. Call it in trio."""
         if self.done:
