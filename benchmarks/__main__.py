@@ -30,6 +30,7 @@ NAMES = (
     "tls",
     "startup",
     "starting",
+    "fixture",
     "filters",
     "idle_consumers",
     "timers",

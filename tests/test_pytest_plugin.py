@@ -445,3 +445,38 @@ def test_the_plugin_loads_nothing_for_tests_that_do_not_use_it(
         without="trio asyncio anyio",
         apart=True,
     ).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("ini", "begin"), [(TRIO_MODE, "async def"), (NOTHING, "def"), (ASYNCIO_AUTO, "async def")]
+)
+def test_nothing_of_a_broker_stays_with_its_test(
+    pytester: pytest.Pytester, ini: str, begin: str
+) -> None:
+    pytester.makeconftest(
+        """
+        import gc
+        from rocketmq_sdk.testing import TestBroker
+
+        def living():
+            gc.collect()
+            return sum(isinstance(each, TestBroker) for each in gc.get_objects())
+
+        def pytest_sessionstart(session):
+            session.before = living()
+
+        def pytest_sessionfinish(session):
+            print(f"brokers left: {living() - session.before}")
+        """
+    )
+    result = run(
+        pytester,
+        ini,
+        f"""
+        {begin} test_a(rocketmq_broker): pass
+        {begin} test_b(rocketmq_cluster): pass
+        {begin} test_c(rocketmq_broker): pass
+        """,
+    )
+    result.assert_outcomes(passed=3)
+    result.stdout.fnmatch_lines(["*brokers left: 0*"])

@@ -7,7 +7,7 @@ own loop, or a face of one in a thread.
 from __future__ import annotations
 
 import inspect
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -109,6 +109,29 @@ class Wanted:
         return dict(self.seed)
 
 
+@contextmanager
+def _reporting(request: pytest.FixtureRequest, report: Callable[[], str]) -> Iterator[None]:
+    """Let a failing test show what its broker in a thread saw.
+
+    pytest keeps all tests until its end, so that nothing of the broker may stay with
+    them.
+    """
+    stash = request.node.stash
+    stash[_LIVE] = report
+    try:
+        yield
+    finally:
+        del stash[_LIVE]
+        stash[_REPORT] = _said(report)
+
+
+def _said(report: Callable[[], str]) -> str:
+    try:
+        return report()
+    except RocketMQError as error:  # the broker has ended
+        return str(error)
+
+
 async def in_loop(request: pytest.FixtureRequest) -> AsyncIterator[TestBroker]:
     """The broker in the trio loop of the test."""
     wanted = Wanted(request)
@@ -145,8 +168,8 @@ def cluster_in_thread(
     with ClusterThread(**wanted.size, **wanted.settings) as thread:
         if wanted.seed:
             thread.run(lambda: thread.cluster.seed(**wanted.seeding()))
-        request.node.stash[_LIVE] = lambda: thread.look(thread.cluster.report)
-        yield face(thread)
+        with _reporting(request, lambda: thread.look(thread.cluster.report)):
+            yield face(thread)
 
 
 def plain_cluster_in_thread(request: pytest.FixtureRequest) -> Iterator[object]:
@@ -177,9 +200,9 @@ def in_thread(
     thread = request.getfixturevalue("rocketmq_threads").get(wanted)
     if wanted.seed:
         thread.run(lambda: thread.broker.seed(**wanted.seeding()))
-    request.node.stash[_LIVE] = lambda: thread.look(thread.broker.report)
-    yield face(thread)
-    thread.look(thread.broker.check)
+    with _reporting(request, lambda: thread.look(thread.broker.report)):
+        yield face(thread)
+        thread.look(thread.broker.check)
 
 
 def plain_in_thread(request: pytest.FixtureRequest) -> Iterator[object]:
@@ -260,14 +283,8 @@ def cluster_for(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 def report_of(item: pytest.Item) -> str | None:
     """What the broker of a test saw."""
-    text = item.stash.get(_REPORT, None)
     live = item.stash.get(_LIVE, None)
-    if text is None and live is not None:
-        try:
-            text = live()
-        except RocketMQError as error:
-            text = str(error)
-    return text
+    return item.stash.get(_REPORT, None) if live is None else _said(live)
 
 
 def why_skipped(error: BaseException | None) -> str | None:
