@@ -46,8 +46,7 @@ class _OwnWait(SocketWait):
         poll.register(self._descriptor, select.POLLIN)
         self._has_come = poll.poll
         self.holder: trio.lowlevel.Task | str | None = None
-        """The task that waits, until it is woken by `wake` or has its turn, or `_DOOR`.
-        """
+        """The task that waits, until it is woken or has its turn; or `_DOOR`."""
 
     @trio.lowlevel.enable_ki_protection
     async def turn(self) -> bool:
