@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypedDict
+from typing import Final, NamedTuple, Self, TypedDict
 
 from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model import properties as names
@@ -29,7 +29,6 @@ _NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
 _MAX_FLAG: Final = 2**31 - 1
 _made: Final = itertools.count(1)
 """Numbers the messages that a program makes for its tests."""
-_Setter = Callable[["Message", object], None]
 
 
 class _Rare(NamedTuple):
@@ -113,17 +112,17 @@ class Message:
     Raises `ConfigurationError` naming the argument that is not acceptable.
     """
 
-    __slots__ = ("_rare", "_text", "body", "is_plain", "keys", "tags", "topic")
+    # What is private here has no setter in front of it: a message is cheap to make.
+    __slots__ = ("_body", "_is_plain", "_keys", "_rare", "_tags", "_text", "_topic")
 
     send_code = 310
     """The request that carries it: SEND_MESSAGE_V2."""
 
-    topic: str
-    body: bytes
-    tags: str | None
-    keys: tuple[str, ...]
-    is_plain: bool
-    """Whether it has nothing but topic, body, tag and keys."""
+    _topic: str
+    _body: bytes
+    _tags: str | None
+    _keys: tuple[str, ...]
+    _is_plain: bool
     _rare: _Rare
     _text: str | None
 
@@ -176,28 +175,40 @@ class Message:
                 flag,
                 wait_store_ok,
             )
-        if type(self) is Message:
-            # Its slots are written while it is of a class that may be changed, which is
-            # cheaper than seven setters.
-            _set_class(self, _OpenMessage)
-            self.topic, self.body = topic, body
-            self.tags, self.keys = tags, key_tuple
-            self.is_plain, self._rare = is_plain, rare
-            self._text = text
-            self.__class__ = Message
-        else:
-            _fill(self, topic, body, tags, key_tuple, is_plain, rare)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a message cannot be changed: {name}")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"a message cannot be changed: {name}")
+        self._topic, self._body = topic, body
+        self._tags, self._keys = tags, key_tuple
+        self._is_plain, self._rare = is_plain, rare
+        self._text = text
 
     def __repr__(self) -> str:
         tags = f", tags={self.tags!r}" if self.tags else ""
         keys = f", keys={self.keys!r}" if self.keys else ""
         return f"Message(topic={self.topic!r}, body={len(self.body)} bytes{tags}{keys})"
+
+    @property
+    def topic(self) -> str:
+        """The topic that it is sent to."""
+        return self._topic
+
+    @property
+    def body(self) -> bytes:
+        """What the receiver gets."""
+        return self._body
+
+    @property
+    def tags(self) -> str | None:
+        """The tag, None without one."""
+        return self._tags
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What queries find it by."""
+        return self._keys
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it has nothing but topic, body, tag and keys."""
+        return self._is_plain
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -242,15 +253,17 @@ class Message:
     @property
     def is_delayed(self) -> bool:
         """Whether it is delivered later than it is stored."""
-        if self.is_plain:
+        if self._is_plain:
             return False
         return bool(self.delay_level or self.delay_ms) or self.deliver_at_ms is not None
 
-    def with_more(self, properties: str) -> Message:
+    def with_more(self, properties: str) -> Self:
         """The same message with more encoded properties; for producers."""
-        copy = Message.__new__(type(self))
-        more = self.property_text() + properties
-        _fill(copy, self.topic, self.body, self.tags, self.keys, self.is_plain, self._rare, more)
+        copy = type(self).__new__(type(self))
+        copy._topic, copy._body = self._topic, self._body
+        copy._tags, copy._keys = self._tags, self._keys
+        copy._is_plain, copy._rare = self._is_plain, self._rare
+        copy._text = self.property_text() + properties
         return copy
 
     def property_text(self) -> str:
@@ -260,23 +273,22 @@ class Message:
         """
         text = self._text
         if text is None:
-            text = self._encode_properties()
-            _set_text(self, text)
+            text = self._text = self._encode_properties()
         return text
 
     def _encode_properties(self) -> str:
-        if self.is_plain and not self.keys:
-            return f"{_PLAIN_TEXT}TAGS\x01{self.tags}\x02" if self.tags else _PLAIN_TEXT
+        if self._is_plain and not self._keys:
+            return f"{_PLAIN_TEXT}TAGS\x01{self._tags}\x02" if self._tags else _PLAIN_TEXT
         text = (
             "".join([f"{name}\x01{value}\x02" for name, value in self.properties.items()])
             if self.properties
             else ""
         )
-        if self.keys:
-            text += f"KEYS\x01{' '.join(self.keys)}\x02"
+        if self._keys:
+            text += f"KEYS\x01{' '.join(self._keys)}\x02"
         text += "WAIT\x01true\x02" if self.wait_store_ok else "WAIT\x01false\x02"
-        if self.tags:
-            text += f"TAGS\x01{self.tags}\x02"
+        if self._tags:
+            text += f"TAGS\x01{self._tags}\x02"
         if self.sharding_key:
             text += f"__SHARDINGKEY\x01{self.sharding_key}\x02"
         if self.delay_level:
@@ -288,47 +300,6 @@ class Message:
         if self.priority is not None:
             text += f"_SYS_MSG_PRIORITY_\x01{self.priority}\x02"
         return text
-
-
-class _OpenMessage:
-    """A message while it is made: with the same slots, which may be written."""
-
-    __slots__ = Message.__slots__
-
-
-# The setters of the slots, taken past the `__setattr__` that refuses changes.
-def _setter(slot: str) -> _Setter:
-    setter: _Setter = Message.__dict__[slot].__set__
-    return setter
-
-
-_set_class: Final[Callable[[object, type], None]] = object.__dict__["__class__"].__set__
-_set_topic: Final = _setter("topic")
-_set_body: Final = _setter("body")
-_set_tags: Final = _setter("tags")
-_set_keys: Final = _setter("keys")
-_set_rare: Final = _setter("_rare")
-_set_is_plain: Final = _setter("is_plain")
-_set_text: Final = _setter("_text")
-
-
-def _fill(
-    message: Message,
-    topic: str,
-    body: bytes,
-    tags: str | None,
-    keys: tuple[str, ...],
-    is_plain: bool,
-    rare: _Rare,
-    text: str | None = None,
-) -> None:
-    _set_topic(message, topic)
-    _set_body(message, body)
-    _set_tags(message, tags)
-    _set_keys(message, keys)
-    _set_is_plain(message, is_plain)
-    _set_rare(message, rare)
-    _set_text(message, text)
 
 
 class MadeMessage(TypedDict, total=False):

@@ -285,10 +285,10 @@ class Accumulator:
     def takes(self, message: Message) -> bool:
         """Whether a message can go in a batch."""
         return (
-            0 < len(message.body) < self._alone_from
-            and (message.is_plain or not (message.is_delayed or message.priority is not None))
+            0 < len(message._body) < self._alone_from
+            and (message._is_plain or not (message.is_delayed or message.priority is not None))
             and message.send_code == _ORDINARY
-            and message.topic[0] != "%"
+            and message._topic[0] != "%"
         )
 
     def add(
@@ -304,22 +304,22 @@ class Accumulator:
         Raises `ConfigurationError` when its properties are too long.
         """
         form = self._forms[message._text or message.property_text()]
-        body = message.body
+        body = message._body
         total = form.overhead + len(body)
         batch = self._latest
         if (
             batch is not None
             and batch.topic is topic
             and not batch.gone
-            and message.is_plain
-            and batch.key[1] == message.tags
+            and message._is_plain
+            and batch.key[1] == message._tags
         ):
             key = batch.key
         else:
             key = (
-                (topic.topic, message.tags, True, None)
-                if message.is_plain
-                else (topic.topic, message.tags, message.wait_store_ok, message.sharding_key)
+                (topic.topic, message._tags, True, None)
+                if message._is_plain
+                else (topic.topic, message._tags, message.wait_store_ok, message.sharding_key)
             )
             batch = self._open.get(key)
         if batch is not None and batch.size + total > self._max_bytes:
@@ -329,7 +329,7 @@ class Accumulator:
             batch = self._begin(key, topic, message)
         bodies = batch.bodies
         handle = AccumulatedHandle(batch, len(bodies), message)
-        if not message.is_plain and message.flag:
+        if not message._is_plain and message.flag:
             batch.flags[len(bodies)] = message.flag
         bodies.append(body)
         batch.forms.append(form)

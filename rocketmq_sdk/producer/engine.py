@@ -196,9 +196,9 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         *,
         unawaited: bool = False,
     ) -> SendHandle:
-        topic = self._topics[message.topic]
+        topic = self._topics[message._topic]
         config = self.config
-        body = message.body
+        body = message._body
         sys_flag = 0
         size = len(body)
         if not 0 < size <= config.max_message_size:
@@ -237,7 +237,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         if self._loop is None or get_ident() != self._run_thread:
             self._running_loop()
         if not self._hooks.observers:
-            return accumulator.add(self._topics[message.topic], message)
+            return accumulator.add(self._topics[message._topic], message)
         add = partial(accumulator.add, self._topics[message.topic])
         return self._hooks.gather(message, add)
 
@@ -256,7 +256,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             key is not UNSET
             or queue is not None
             or selector is not None
-            or (not handle.message.is_plain and handle.message.sharding_key)
+            or (not handle.message._is_plain and handle.message.sharding_key)
         ):
             self._aim(handle, queue, selector, key)
         if self._hooked:

@@ -168,7 +168,7 @@ class SendHandle:
         return (
             self.code == _SEND_PLAIN
             and not self.sys_flag
-            and (message.is_plain or not message.flag)
+            and (message._is_plain or not message.flag)
         )
 
     def aim(

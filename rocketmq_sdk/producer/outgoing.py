@@ -167,7 +167,7 @@ class Batch(NamedTuple):
 
 def check_one_sharding_key(messages: Sequence[Message]) -> None:
     """Refuse a batch for which sharding keys name several queues, or some and none."""
-    keys = {None if message.is_plain else message.sharding_key for message in messages}
+    keys = {None if message._is_plain else message.sharding_key for message in messages}
     if len(keys) > 1:
         raise ConfigurationError(
             f"a batch goes to one queue, but its messages have {len(keys)} different sharding "
@@ -195,10 +195,10 @@ def make_batch(
     if topic.startswith(RETRY_PREFIX):
         raise ConfigurationError(f"messages to the retry topic {topic!r} cannot be sent in a batch")
     count, most = len(messages), config.max_message_size
-    flags, bodies = [0] * count, [message.body for message in messages]
+    flags, bodies = [0] * count, [message._body for message in messages]
     texts = [message._text or message.property_text() for message in messages]
-    plain = wait and [message.is_plain for message in messages].count(True) == count
-    if not plain or {message.topic for message in messages} != {topic}:
+    plain = wait and [message._is_plain for message in messages].count(True) == count
+    if not plain or {message._topic for message in messages} != {topic}:
         for message in messages:
             _check_for_batch(message, first)
         flags = [message.flag for message in messages]

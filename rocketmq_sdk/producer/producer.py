@@ -94,7 +94,7 @@ class Producer(SendEngine):
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         try:
-            size = len(message.body)
+            size = len(message._body)
         except AttributeError:
             raise no_message(message) from None
         if self._types is not None:
@@ -127,7 +127,7 @@ class Producer(SendEngine):
         For doors, whose users wait outside of trio.
         """
         try:
-            size = len(message.body)
+            size = len(message._body)
         except AttributeError:
             raise no_message(message) from None
         if size >= COMPRESS_IN_THREAD or self._types is not None or self._under_way.is_full(size):
@@ -150,7 +150,7 @@ class Producer(SendEngine):
         `ahead` messages are about to be. For doors; it may be called in any thread.
         """
         try:
-            size = len(message.body)
+            size = len(message._body)
         except AttributeError:
             raise no_message(message) from None
         under_way = self._under_way
@@ -176,7 +176,7 @@ class Producer(SendEngine):
             and accumulator.takes(message)
         ):
             return self._accumulate(accumulator, message)
-        size, packed = len(message.body), None
+        size, packed = len(message._body), None
         if size >= COMPRESS_IN_THREAD and size >= self.config.compress_over:
             check_size(size, self.config.max_message_size)
             deadline = trio.current_time() + seconds
@@ -203,7 +203,7 @@ class Producer(SendEngine):
         else is told by the handle.
         """
         try:
-            size = len(message.body)
+            size = len(message._body)
         except AttributeError:
             raise no_message(message) from None
         if self._under_way.is_full(size):
@@ -321,7 +321,7 @@ class Producer(SendEngine):
         check_messages(messages)
         if not messages:
             raise ConfigurationError("the batch is empty")
-        size, under_way = sum([len(message.body) for message in messages]), self._under_way
+        size, under_way = sum([len(message._body) for message in messages]), self._under_way
         if under_way.is_full(size) or under_way.count + ahead >= self.config.max_in_flight:
             raise under_way.refusal()
 
@@ -455,7 +455,7 @@ class Producer(SendEngine):
         try:
             more = request_properties(correlation, self.client.client_id, seconds)
             left = max(0.0, deadline - trio.current_time())
-            size = len(message.body)
+            size = len(message._body)
             if self._under_way.is_full(size):
                 with await self._under_way.wait_for_room(size, left, self._running_loop) as room:
                     handle = self._start_request(message, room.seconds, more, **aim)

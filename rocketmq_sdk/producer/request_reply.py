@@ -43,13 +43,9 @@ logger = logging.getLogger("rocketmq_sdk.producer")
 class ReplyMessage(Message):
     """The reply to a request, made by `reply_message`; sent like any other message."""
 
-    __slots__ = ("_reply_text",)
+    __slots__ = ()
 
     send_code = RequestCode.SEND_REPLY_MESSAGE_V2
-    _reply_text: str
-
-    def _encode_properties(self) -> str:
-        return f"{super()._encode_properties()}{self._reply_text}"
 
 
 def reply_message(
@@ -86,11 +82,7 @@ def reply_message(
     )
     if found.get(TTL):
         text += f"TTL\x01{found[TTL]}\x02"
-    _set_reply_text(reply, text)
-    return reply
-
-
-_set_reply_text = ReplyMessage.__dict__["_reply_text"].__set__
+    return reply.with_more(text)
 
 
 class _Waiting:
