@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from rocketmq_sdk.testing.fixtures import Threads
+    from rocketmq_sdk.testing.trio_thread import KeptThread
 
 _CHOSEN = {"rocketmq_broker", "rocketmq_cluster"}
 _SCOPES = ("function", "class", "module", "package", "session")
@@ -58,12 +59,22 @@ def _scope(fixture_name: str, config: pytest.Config) -> Any:
     return scope
 
 
+@pytest.fixture(scope="session")
+def _rocketmq_thread() -> Iterator[KeptThread]:
+    """The thread in which brokers live that are for tests that do not run on trio."""
+    from rocketmq_sdk.testing.trio_thread import KeptThread
+
+    kept = KeptThread()
+    yield kept
+    kept.end()
+
+
 @pytest.fixture(scope=_scope)
-def rocketmq_threads() -> Iterator[Threads]:
-    """The brokers in threads, for tests that do not run on trio."""
+def rocketmq_threads(_rocketmq_thread: KeptThread) -> Iterator[Threads]:
+    """The brokers in that thread, for tests that do not run on trio."""
     from rocketmq_sdk.testing.fixtures import Threads
 
-    threads = Threads()
+    threads = Threads(_rocketmq_thread)
     yield threads
     threads.close()
 

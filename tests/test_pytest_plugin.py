@@ -480,3 +480,49 @@ def test_nothing_of_a_broker_stays_with_its_test(
     )
     result.assert_outcomes(passed=3)
     result.stdout.fnmatch_lines(["*brokers left: 0*"])
+
+
+def test_all_tests_of_a_session_have_their_brokers_in_one_thread(
+    pytester: pytest.Pytester,
+) -> None:
+    pytester.makeconftest(
+        """
+        import threading
+
+        def pytest_sessionfinish(session):
+            names = [thread.name for thread in threading.enumerate()]
+            print(f"threads left: {names.count('rocketmq test broker')}")
+        """
+    )
+    result = run(
+        pytester,
+        NOTHING,
+        """
+        import threading, pytest
+
+        seen = set()
+
+        def idents():
+            return {each.ident for each in threading.enumerate() if "rocketmq" in each.name}
+
+        def test_a(rocketmq_broker): seen.update(idents())
+        def test_b(rocketmq_cluster): seen.update(idents())
+
+        @pytest.mark.asyncio
+        async def test_c(rocketmq_broker):
+            seen.update(idents())
+            assert len(seen) == 1
+
+        @pytest.mark.rocketmq(brokr_name="shop")
+        def test_that_has_none(rocketmq_broker): pass
+
+        def test_unhit(rocketmq_broker):
+            rocketmq_broker.faults.on("send").refuse()
+
+        def test_that_follows(rocketmq_broker):
+            assert idents() == seen
+            assert rocketmq_broker.requests() == [] and rocketmq_broker.health()
+        """,
+    )
+    result.assert_outcomes(passed=5, errors=2)
+    result.stdout.fnmatch_lines(["*threads left: 0*"])

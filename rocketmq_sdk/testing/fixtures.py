@@ -29,6 +29,8 @@ from rocketmq_sdk.testing.threads import (
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
+    from rocketmq_sdk.testing.trio_thread import KeptThread
+
 MARKER: Final = "rocketmq"
 TRIO, ASYNCIO, PLAIN = "trio", "asyncio", "plain"
 _OF_SEEDS: Final = ("topics", "groups", "messages", "offsets", "seed")
@@ -165,7 +167,8 @@ def cluster_in_thread(
 ) -> Iterator[BlockingCluster | AsyncioCluster]:
     """A face of a cluster in a thread, on TCP; each test has a new one."""
     wanted = Wanted(request)
-    with ClusterThread(**wanted.size, **wanted.settings) as thread:
+    kept: KeptThread = request.getfixturevalue("_rocketmq_thread")
+    with ClusterThread(**wanted.size, **wanted.settings).within(kept.get()) as thread:
         if wanted.seed:
             thread.run(lambda: thread.cluster.seed(**wanted.seeding()))
         with _reporting(request, lambda: thread.look(thread.cluster.report)):
@@ -216,9 +219,10 @@ def asyncio_in_thread(request: pytest.FixtureRequest) -> Iterator[object]:
 
 
 class Threads:
-    """The brokers in threads of one scope, by their settings."""
+    """The brokers in the kept thread of one scope, by their settings."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: KeptThread) -> None:
+        self._kept = kept
         self._threads: dict[str, BrokerThread] = {}
         self._stack = ExitStack()
 
@@ -227,7 +231,8 @@ class Threads:
         thread = self._threads.get(wanted.key)
         if thread is None:
             options = dict(wanted.settings)
-            thread = self._stack.enter_context(BrokerThread(**options))
+            made = BrokerThread(**options).within(self._kept.get())
+            thread = self._stack.enter_context(made)
             self._threads[wanted.key] = thread
         elif not wanted.keep:
             broker = thread.broker

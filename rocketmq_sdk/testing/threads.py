@@ -19,6 +19,7 @@ from rocketmq_sdk.testing.broker import TestBroker
 from rocketmq_sdk.testing.cluster import ClusterFaults, ClusterWaits, TestCluster
 from rocketmq_sdk.testing.failures import WaitTimeoutError
 from rocketmq_sdk.testing.tcp_cluster import TcpCluster
+from rocketmq_sdk.testing.trio_thread import END_WITHIN, TrioThread
 from rocketmq_sdk.testing.waits import LONGEST_STEP, WITHIN, Waits
 
 if TYPE_CHECKING:
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_END_WITHIN: Final = 20.0
-"""Seconds that the end of a broker in a thread may take."""
+_HAS_ENDED: Final = "the test broker has ended"
 
 
 class BrokerThread:
@@ -48,20 +48,30 @@ class BrokerThread:
             "namesrv_listen": "127.0.0.1:0",
             **options,
         }
-        self._ready = threading.Event()
+        self._own: TrioThread | None = None
+        self._shared: TrioThread | None = None
+        self._ready, self._over = threading.Event(), threading.Event()
         self._end: trio.Event | None = None
-        self._token: trio.lowlevel.TrioToken | None = None
+        self._calls: set[trio.CancelScope] = set()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._main, name="rocketmq test broker", daemon=True)
         self.broker: TestBroker
         """The broker itself; only for `run` and `look`."""
 
+    def within(self, thread: TrioThread) -> Self:
+        """Be in this thread, which others share, in the place of one of its own."""
+        self._shared = thread
+        return self
+
     def __enter__(self) -> Self:
         """Start it. Raises what entering a `TestBroker` raises."""
-        self._thread.start()
+        if self._ready.is_set():
+            raise ClosedError("a test broker in a thread is opened once; make another one")
+        if self._shared is None:
+            self._own = TrioThread()
+        self._thread.admit(self)
         self._ready.wait()
         if self._error is not None:
-            self._thread.join()
+            self._end_own()
             raise self._error
         return self
 
@@ -75,43 +85,81 @@ class BrokerThread:
 
         Raises what leaving a `TestBroker` raises, unless the block ends with an error.
         """
-        if self._token is not None and self._end is not None:
-            self._token.run_sync_soon(self._end.set)
-        self._thread.join(_END_WITHIN)
+        thread = self._thread
+        if self._end is not None and thread.usable:
+            thread.tell(self._end.set)
+            if not self._over.wait(END_WITHIN):
+                thread.give_up()
+        self._end_own()
         if self._error is not None and kind is None:
             raise self._error
+
+    @property
+    def _thread(self) -> TrioThread:
+        thread = self._shared or self._own
+        if thread is None:
+            raise ClosedError("the test broker is not open; enter it by `with`")
+        return thread
+
+    def _end_own(self) -> None:
+        if self._own is not None:
+            self._own.end()
 
     def run(self, function: Callable[[], Awaitable[T]]) -> T:
         """Run an async function in the broker's loop, and wait for what it returns.
 
-        Raises `ClosedError` when the broker has ended.
+        Raises `ClosedError` when the broker has ended, also while it waits.
         """
-        try:
-            return trio.from_thread.run(function, trio_token=self._token)
-        except trio.RunFinishedError:
-            raise ClosedError("the test broker has ended") from None
+        return self._thread.run(partial(self._call, function))
+
+    async def _call(self, function: Callable[[], Awaitable[T]]) -> T:
+        self._check_open()
+        with trio.CancelScope() as scope:
+            self._calls.add(scope)
+            try:
+                return await function()
+            finally:
+                self._calls.discard(scope)
+        raise ClosedError(_HAS_ENDED)
 
     def look(self, function: Callable[[], T]) -> T:
         """The same for a plain function."""
-        try:
-            return trio.from_thread.run_sync(function, trio_token=self._token)
-        except trio.RunFinishedError:
-            raise ClosedError("the test broker has ended") from None
+        return self._thread.look(partial(self._look, function))
 
-    def _main(self) -> None:
+    def _look(self, function: Callable[[], T]) -> T:
+        self._check_open()
+        return function()
+
+    def _check_open(self) -> None:
+        if self._over.is_set():
+            raise ClosedError(_HAS_ENDED)
+
+    async def live(self) -> None:
+        """Be there until `__exit__`; what was raised is for those who wait."""
         try:
-            trio.run(self._serve)
+            await self._serve()
+        except trio.Cancelled:
+            self._error = ClosedError(_HAS_ENDED)
+            raise
         except BaseException as error:  # noqa: BLE001 - raised where it is waited for
             self._error = error
         finally:
+            self._over.set()
             self._ready.set()
+            for scope in self._calls:
+                scope.cancel()
+
+    def lost(self) -> None:
+        """Its thread has ended before it."""
+        self._error = self._error or ClosedError(_HAS_ENDED)
+        self._over.set()
+        self._ready.set()
 
     async def _serve(self) -> None:
         async with TestBroker(**self._options) as self.broker:
             await self._until_end()
 
     async def _until_end(self) -> None:
-        self._token = trio.lowlevel.current_trio_token()
         self._end = trio.Event()
         self._ready.set()
         await self._end.wait()
