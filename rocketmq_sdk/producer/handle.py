@@ -238,7 +238,9 @@ class SendHandle:
         None where it cannot, and beside other messages.
         """
         channel = self.channel
-        return None if channel is None or self._owner.count > 1 else channel.socket_wait()
+        if channel is None or self._owner.count > 1:
+            return None
+        return channel.socket_wait(self.room)
 
     async def _wait_at(self, wait: SocketWait) -> None:
         """Wait at the socket, as the only waiter, as long as that is possible."""

@@ -19,7 +19,7 @@ import trio
 from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol.flags import FLAG_RESPONSE
 from rocketmq_sdk.remoting.channel import SocketWait, logger
-from rocketmq_sdk.remoting.spinning import LONGEST, MOST, Spinning
+from rocketmq_sdk.remoting.spinning import Spinning
 from rocketmq_sdk.remoting.stream import READ_SIZE, StreamChannel
 from rocketmq_sdk.transport.tcp import can_receive_now, receive_now, receive_soon
 
@@ -35,13 +35,21 @@ _DOOR: Final = "a caller outside of trio's tasks"
 class _OwnWait(SocketWait):
     """Waits for one socket by a second descriptor; for one caller at a time."""
 
-    __slots__ = ("_channel", "_descriptor", "_ends", "_has_come", "_spinning", "_turns", "holder")
+    __slots__ = (
+        "_channel",
+        "_descriptor",
+        "_has_come",
+        "_spinning",
+        "holder",
+        "size",
+    )
 
     def __init__(self, channel: CallerStream, descriptor: int) -> None:
         self._channel = channel
         self._descriptor = os.dup(descriptor)
-        self._spinning = Spinning()
-        self._turns = self._ends = 0.0
+        self._spinning = Spinning(channel._housekeeper.now)
+        self.size = 0
+        """Bytes of the request whose answer is waited for."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLIN)
         self._has_come = poll.poll
@@ -52,7 +60,7 @@ class _OwnWait(SocketWait):
     async def turn(self) -> bool:
         task = self.holder = trio.lowlevel.current_task()
         try:
-            if not (self._spinning.begin() and await self._spin(task)):
+            if not (self._spinning.begin(self.size) and await self._spin(task)):
                 await trio.lowlevel.wait_readable(self._descriptor)
         except trio.ClosedResourceError:
             return False  # woken
@@ -66,27 +74,13 @@ class _OwnWait(SocketWait):
 
         Other tasks have their turns meanwhile. Also ends when the task is woken.
         """
-        self._begin()
-        found: bool | None = None
-        while found is None:
+        while True:
             await trio.lowlevel.checkpoint()
             if self.holder is not task:
                 raise trio.ClosedResourceError
-            found = self._found(1)
-        return found
-
-    def _begin(self) -> None:
-        self._turns = 0.0
-        self._ends = self._channel._housekeeper.now() + LONGEST
-
-    def _found(self, turns: float) -> bool | None:
-        """Whether something has come; None while it may be waited for."""
-        self._turns += turns
-        found, late = bool(self._has_come(0)), self._channel._housekeeper.now() > self._ends
-        if not (found or late) and self._turns < MOST:
-            return None
-        self._spinning.ended(self._turns if found and not late else MOST + 1)
-        return found
+            found = bool(self._has_come(0))
+            if not self._spinning.goes_on(found=found):
+                return found
 
     def wake(self) -> None:
         if self.holder is not None and self.holder is not _DOOR:
@@ -94,16 +88,18 @@ class _OwnWait(SocketWait):
             trio.lowlevel.notify_closing(self._descriptor)
 
     def hold(self) -> bool:
-        if not self._spinning.begin():
+        if not self._spinning.begin(self.size):
             return False
         self.holder = _DOOR
-        self._begin()
         return True
 
     def look(self, turns: float) -> bool | None:
         if self.holder is not _DOOR:
             return False  # it was closed
-        return self._channel.read_now() if (found := self._found(turns)) else found
+        found = bool(self._has_come(0))
+        if self._spinning.goes_on(found=found, turns=turns):
+            return None
+        return found and self._channel.read_now()
 
     def release(self) -> None:
         if self.holder is _DOOR:
@@ -147,7 +143,7 @@ class CallerStream(StreamChannel):
         self._busy = False  # whether the reader handles what it has read
         self._parked: trio.lowlevel.Task | None = None  # the reader, while a caller reads
 
-    def socket_wait(self) -> SocketWait | None:
+    def socket_wait(self, size: int) -> SocketWait | None:
         wait = self._own_wait
         if wait is None:
             if self._context is None or self.closed or not can_receive_now(self._stream):
@@ -158,7 +154,10 @@ class CallerStream(StreamChannel):
                 self._connection.expect_alike()
             except OSError:
                 return None  # there are too many open files
-        return wait if wait.holder is None and not self._busy else None
+        if wait.holder is not None or self._busy:
+            return None
+        wait.size = size
+        return wait
 
     async def _read(self) -> str:
         self._context = trio.lowlevel.current_task().context

@@ -502,8 +502,8 @@ class Channel(ABC):
         template, values, body = request
         return self.submit(template.command(values, body), timeout, on_done)
 
-    def socket_wait(self) -> SocketWait | None:
-        """A way to wait for an answer that saves a turn of the loop.
+    def socket_wait(self, size: int) -> SocketWait | None:  # noqa: ARG002 - for streams
+        """A way to wait for the answer to a request of `size` bytes, a turn shorter.
 
         For a caller that is alone. None where there is none, or somebody else has it.
         """

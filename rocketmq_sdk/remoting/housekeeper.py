@@ -89,6 +89,7 @@ class Housekeeper:
         "_watching",
         "_writer",
         "_writing",
+        "chunks",
         "lane",
         "now",
     )
@@ -108,6 +109,8 @@ class Housekeeper:
         self._alarms = clock if isinstance(clock, AlarmClock) else None
         self.now = clock.current_time
         """`trio.current_time`, in less time."""
+        self.chunks = 0
+        """Chunks that were handled, of all channels."""
         self.lane = SideLane()
         """For those that would hold up many others."""
 
@@ -198,6 +201,7 @@ class Housekeeper:
     def begin_chunk(self) -> None:
         """What a channel has read is handled now; nothing else runs until its end."""
         self._in_chunk = True
+        self.chunks += 1
 
     def end_chunk(self) -> None:
         """It is handled, and its answers have left."""

@@ -22,7 +22,7 @@ from rocketmq_sdk.remoting.local import (
     open_local_channel,
 )
 from rocketmq_sdk.remoting.places import Accepting, Places
-from rocketmq_sdk.remoting.stream import StreamChannel
+from rocketmq_sdk.remoting.served_stream import ServedStream
 from rocketmq_sdk.transport.addresses import stream_addresses
 from rocketmq_sdk.transport.tls import TlsMode, accept_tls
 
@@ -119,7 +119,7 @@ class RemotingServer:
         Closes the listeners. Never raises for what a connection does.
         """
         self._token = trio.lowlevel.current_trio_token()
-        served: dict[StreamChannel, None] = {}  # in order, unlike a set
+        served: dict[ServedStream, None] = {}  # in order, unlike a set
         async with trio.open_nursery() as nursery:
             connections: trio.Nursery = await nursery.start(self._host)
             try:
@@ -153,14 +153,14 @@ class RemotingServer:
         self,
         listener: trio.abc.Listener[Any],
         connections: trio.Nursery,
-        served: dict[StreamChannel, None],
+        served: dict[ServedStream, None],
     ) -> None:
         accepting = Accepting(listener, "a connection", logger)
         while (stream := await accepting.next()) is not None:
             connections.start_soon(self._serve_stream, stream, served)
 
     async def _serve_stream(
-        self, stream: trio.abc.Stream, served: dict[StreamChannel, None]
+        self, stream: trio.abc.Stream, served: dict[ServedStream, None]
     ) -> None:
         addresses = stream_addresses(stream)
         self._streams += 1
@@ -170,7 +170,7 @@ class RemotingServer:
                 if secured is None:
                     return
                 stream = secured
-            channel = StreamChannel(
+            channel = ServedStream(
                 stream,
                 self._handler,
                 limits=self.limits,

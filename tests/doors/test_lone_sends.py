@@ -30,10 +30,10 @@ from rocketmq_sdk import (
 )
 from rocketmq_sdk.remoting import caller_stream
 from rocketmq_sdk.remoting.caller_stream import CallerStream
-from rocketmq_sdk.remoting.spinning import Spinning
 from rocketmq_sdk.testing.threads import BlockingBroker, BrokerThread
 from support.asyncio_run import run
 from support.doors import DOORS, DoorUnderTest
+from support.spinning import Hasty, Never
 from support.waiting import plain_until
 
 if TYPE_CHECKING:
@@ -60,9 +60,7 @@ def broker(serving: BlockingBroker) -> Iterator[BlockingBroker]:
 @pytest.fixture(params=[False, True], ids=["asleep", "spinning"], autouse=True)
 def spinning(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     """Whether a lone sender looks for its answer for long, or never."""
-    monkeypatch.setattr(Spinning, "begin", lambda _self: request.param)
-    monkeypatch.setattr(caller_stream, "MOST", 1e9)
-    monkeypatch.setattr(caller_stream, "LONGEST", 0.2)
+    monkeypatch.setattr(caller_stream, "Spinning", Hasty if request.param else Never)
     return bool(request.param)
 
 

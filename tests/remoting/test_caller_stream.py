@@ -21,8 +21,8 @@ from rocketmq_sdk.protocol.frame import encode_frame
 from rocketmq_sdk.remoting import caller_stream
 from rocketmq_sdk.remoting.channel import ChannelLimits
 from rocketmq_sdk.remoting.source import TcpChannelSource
-from rocketmq_sdk.remoting.spinning import Spinning
 from rocketmq_sdk.testing.interception import intercept
+from support.spinning import Always, Never, Patient
 from support.stream_channels import open_stream_channel
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ async def look_at(wait: SocketWait, call: PendingCall) -> bool:
 
 
 def own(channel: Channel) -> SocketWait:
-    wait = channel.socket_wait()
+    wait = channel.socket_wait(0)
     assert wait is not None
     return wait
 
@@ -121,10 +121,8 @@ def own(channel: Channel) -> SocketWait:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How a caller waits: sleeping, or while the loop turns, in a task or outside."""
     how.set(request.param)
-    monkeypatch.setattr(Spinning, "begin", lambda _self: request.param != "asleep")
-    if request.param == "door":
-        monkeypatch.setattr(caller_stream, "MOST", 1e9)
-        monkeypatch.setattr(caller_stream, "LONGEST", 60.0)
+    policy = {"asleep": Never, "spinning": Always, "door": Patient}[request.param]
+    monkeypatch.setattr(caller_stream, "Spinning", policy)
     return str(request.param)
 
 
@@ -156,7 +154,7 @@ async def test_all_that_comes_is_handled_as_by_the_reader() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(answer_at, own(client), calls[1])
             # one at a time
-            while len(server.held) < 2 or client.socket_wait() is not None:
+            while len(server.held) < 2 or client.socket_wait(0) is not None:
                 await trio.sleep(0.001)
             assert server.channel is not None
             asked = server.channel.submit(Command(12, body=b"?"), 60)
@@ -208,7 +206,7 @@ async def test_the_end_of_the_connection_wakes_the_caller(broken: bool) -> None:
         await client.wait_closed()
         with pytest.raises(OSError, match="Bad file descriptor"):
             os.fstat(wait._descriptor)  # type: ignore[attr-defined]
-        assert client.socket_wait() is None
+        assert client.socket_wait(0) is None
 
 
 async def test_a_producer_waits_so_and_ends_each_message() -> None:

@@ -4,24 +4,94 @@ from __future__ import annotations
 
 import itertools
 
-from rocketmq_sdk.remoting.spinning import MOST, QUICK, Spinning
+import pytest
+
+from rocketmq_sdk.remoting.spinning import LONGEST, MOST, QUICK, Spinning
+
+SLOW = (QUICK + 1, MOST + 1)
 
 
-def spun(turns: itertools.cycle[int], waits: int) -> int:
-    """How many of so many waits are spun whose answers come after these turns."""
-    spinning, count = Spinning(), 0
-    for _ in range(waits):
-        if spinning.begin():
-            spinning.ended(next(turns))
-            count += 1
-    return count
+class Clock:
+    """Gives the time, and lets each turn take some."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def wait(spinning: Spinning, comes_after: float, size: int = 0) -> int | None:
+    """How many turns a wait takes in the loop; None for one that is slept."""
+    if not spinning.begin(size):
+        return None
+    turns = 1
+    while spinning.goes_on(found=turns >= comes_after):
+        turns += 1
+    return turns
+
+
+def spun(waits: itertools.cycle[int], number: int) -> int:
+    """How many of so many waits are spun."""
+    spinning = Spinning(Clock())
+    return sum(wait(spinning, next(waits)) is not None for _ in range(number))
 
 
 def test_what_is_quick_is_spun_and_what_is_not_hardly_ever() -> None:
     assert spun(itertools.cycle([1, QUICK]), 1000) == 1000
-    for slow in (QUICK + 1, MOST + 1):
-        assert spun(itertools.cycle([slow]), 10_000) < 50
+    for slow in SLOW:
+        assert spun(itertools.cycle([slow]), 10_000) < 100
         # where every other one is in vain it is as good as never done
         assert spun(itertools.cycle([1, slow]), 10_000) < 500
-    # one that was slow, as by a pause of the machine, is soon forgotten
-    assert spun(itertools.cycle([slow, *[1] * 99]), 1000) > 900
+
+
+@pytest.mark.parametrize("slow", SLOW)
+def test_a_slow_wait_among_quick_ones_is_soon_forgotten(slow: int) -> None:
+    assert spun(itertools.cycle([slow, *[1] * 99]), 1000) > 950
+    assert spun(itertools.cycle([slow, *[1] * 9]), 1000) > 500
+
+
+@pytest.mark.parametrize("slow", SLOW)
+def test_after_a_hundred_slow_waits_quick_ones_are_spun_again(slow: int) -> None:
+    spinning = Spinning(Clock())
+    for _ in range(100):
+        wait(spinning, slow)
+    quick = [wait(spinning, 1) is not None for _ in range(1000)]
+    assert all(quick[-100:])
+
+
+def test_it_gives_up_after_so_many_turns_and_after_so_long() -> None:
+    clock = Clock()
+    assert wait(Spinning(clock), 1e9) == MOST
+    spinning = Spinning(clock)
+    assert spinning.begin()
+    assert spinning.goes_on(found=False)
+    clock.now += LONGEST * 1.01
+    assert not spinning.goes_on(found=False)
+    assert not spinning.begin()  # others had the core: it was in vain
+
+
+def test_what_comes_late_does_not_count_as_quick() -> None:
+    clock = Clock()
+    spinning = Spinning(clock)
+    assert spinning.begin()
+    clock.now += LONGEST * 1.01
+    assert not spinning.goes_on(found=True)
+    assert not spinning.begin()
+
+
+def test_beside_a_large_request_it_may_take_longer_up_to_three_times() -> None:
+    batch, huge = 19_000, 1 << 20
+    assert spun(itertools.cycle([2 * QUICK]), 1000) < 50
+    spinning = Spinning(Clock())
+    for _ in range(100):
+        assert wait(spinning, 2 * QUICK, batch) == 2 * QUICK
+    assert wait(Spinning(Clock()), 1e9, huge) == 3 * MOST
+
+
+def test_a_turn_of_another_loop_counts_by_what_it_costs() -> None:
+    spinning = Spinning(Clock())
+    assert spinning.begin()
+    looks = 1
+    while spinning.goes_on(found=False, turns=0.5):
+        looks += 1
+    assert looks == 2 * MOST
