@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from rocketmq_sdk.errors import ClosedError, SendTimeout
+from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.config import AutoBatch
 from rocketmq_sdk.producer.handle import SendHandle
@@ -26,7 +27,6 @@ from rocketmq_sdk.producer.outgoing import Form, Forms, encode_batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.producer.targets import TopicTargets
     from rocketmq_sdk.producer.under_way import UnderWay
@@ -291,6 +291,40 @@ class Accumulator:
             and message._topic[0] != "%"
         )
 
+    @trio.lowlevel.enable_ki_protection
+    def add_to_latest(self, message: Message) -> AccumulatedHandle | None:
+        """Put a plain message into the batch of such that was begun last.
+
+        None where that is not all there is to do: then it is for `takes` and `add`.
+        """
+        batch, body = self._latest, message._body
+        if (
+            batch is None
+            or batch.gone
+            or type(message) is not Message
+            or not message._is_plain
+            or message._topic != batch.handle.message._topic
+            or message._tags != batch.key[1]
+            or not 0 < len(body) < self._alone_from
+        ):
+            return None
+        form = self._forms[message._text or message.property_text()]
+        total = form.overhead + len(body)
+        size = batch.size + total
+        under_way, bodies = self._under_way, batch.bodies
+        if size > self._max_bytes or under_way.is_full(total):
+            return None
+        handle = AccumulatedHandle(batch, len(bodies), message)
+        bodies.append(body)
+        batch.forms.append(form)
+        batch.size = size
+        under_way.count += 1
+        under_way.bytes += total
+        if size == self._max_bytes:
+            self._dispatch(batch)
+        return handle
+
+    @trio.lowlevel.enable_ki_protection
     def add(
         self,
         topic: TopicTargets,

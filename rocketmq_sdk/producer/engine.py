@@ -230,6 +230,12 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         )
         return self._go(handle, queue, selector, key, unawaited=unawaited)
 
+    def _join_latest(self, accumulator: Accumulator, message: Message) -> AccumulatedHandle | None:
+        """Put a message into the batch that was begun last, if that is all to do."""
+        if self._loop is None or get_ident() != self._run_thread or self._hooks.observers:
+            return None
+        return accumulator.add_to_latest(message)
+
     def _accumulate(self, accumulator: Accumulator, message: Message) -> AccumulatedHandle:
         """Put a message into a batch."""
         # The thread tells less than the clock, and costs half: in the thread of the run

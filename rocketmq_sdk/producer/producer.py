@@ -202,22 +202,24 @@ class Producer(SendEngine):
         `ConfigurationError` for a message that is not acceptable, `ClosedError`; all
         else is told by the handle.
         """
+        accumulator = self._accumulator
+        if accumulator is not None and (
+            queue is not None or selector is not None or key is not UNSET or timeout is not None
+        ):
+            accumulator = None
         try:
             size = len(message._body)
         except AttributeError:
             raise no_message(message) from None
+        if accumulator is not None and self._types is None:
+            joined = self._join_latest(accumulator, message)
+            if joined is not None:
+                return joined
         if self._under_way.is_full(size):
             raise self._under_way.refusal()
         if self._types is not None:
             self._types.check(self._topics[message.topic], message)
-        if (
-            (accumulator := self._accumulator) is not None
-            and queue is None
-            and selector is None
-            and key is UNSET
-            and timeout is None
-            and accumulator.takes(message)
-        ):
+        if accumulator is not None and accumulator.takes(message):
             return self._accumulate(accumulator, message)
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         handle = self._start(message, queue, selector, key, seconds, unawaited=True)

@@ -4,6 +4,7 @@ handle tells of its own message.
 
 from __future__ import annotations
 
+import random
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,15 @@ import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.errors import BrokerError, ClosedError, ConfigurationError
+from rocketmq_sdk.errors import (
+    BrokerError,
+    ClosedError,
+    ConfigurationError,
+    TooManyRequestsError,
+    WrongTypeError,
+)
 from rocketmq_sdk.model.message import Message
-from rocketmq_sdk.producer.accumulator import AccumulatedHandle
+from rocketmq_sdk.producer.accumulator import AccumulatedHandle, Accumulator
 from rocketmq_sdk.producer.config import AutoBatch
 from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.producer import Producer
@@ -262,3 +269,92 @@ async def test_half_a_character_is_sent_as_javas_clients_send_it(autojump_clock:
                 RequestCode.SEND_MESSAGE_V2,
             ]
             assert [found.keys for found in messages_in(broker, "orders")] == [("?",)] * 3
+
+
+SORTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"tags": "red"},
+    {"tags": "blue"},
+    {"keys": "k"},
+    {"topic": "others"},
+    {"body": bytes(300)},
+    {"body": bytes(2_000)},
+    {"properties": {"a": "b"}},
+    {"flag": 7},
+    {"sharding_key": "s"},
+    {"wait_store_ok": False},
+    {"delay": 1},
+    {"priority": 0},
+)
+"""How messages differ from a small plain one, where batches hold 1,000 bytes."""
+
+
+class Odd(Message):
+    """A message of a user's own class."""
+
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_in_flight": 40}, {"max_in_flight_bytes": 6_000}])
+async def test_the_short_way_into_a_batch_makes_the_same_batches(
+    limits: dict[str, Any], autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Random messages, with it and without it."""
+
+    async def sent(seed: int) -> tuple[list[Any], list[bytes]]:
+        chance = random.Random(seed)
+        async with opened(AutoBatch(max_bytes=1_000), **limits) as (broker, producer, counted):
+            for topic in ("orders", "others"):
+                broker.core.topics.put(TopicConfig(topic, 1, 1))
+            outcomes: list[Any] = []
+            for number in range(150):
+                sort = dict(chance.choice(SORTS) if chance.random() < 0.4 else {})
+                kind = Odd if chance.random() < 0.1 else Message
+                body = b"%d " % number + sort.pop("body", b"")
+                message = kind(sort.pop("topic", "orders"), body, **sort)
+                try:
+                    outcomes.append(producer.submit(message))
+                except TooManyRequestsError as error:
+                    outcomes.append(str(error))
+                if chance.random() < 0.05:
+                    await trio.sleep(chance.random() / 50)
+            with suppress(Exception):
+                await producer.flush()
+            told = [one if isinstance(one, str) else (await one).queue_offset for one in outcomes]
+            return told, [request.body for request in counted.requests]
+
+    with trio.fail_after(600):
+        for seed in range(10):
+            told, bodies = await sent(seed)
+            with monkeypatch.context() as patch:
+                patch.setattr(Accumulator, "add_to_latest", lambda *_: None)
+                slow_told, slow_bodies = await sent(seed)
+            assert told == slow_told
+            # Unique ids differ.
+            assert [len(body) for body in bodies] == [len(body) for body in slow_bodies]
+
+
+async def test_plain_messages_take_the_short_way(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A benchmark would tell, a test of results would not."""
+    taken, add_to_latest = [], Accumulator.add_to_latest
+
+    def counted(accumulator: Accumulator, message: Message) -> AccumulatedHandle | None:
+        handle = add_to_latest(accumulator, message)
+        taken.append(handle is not None)
+        return handle
+
+    monkeypatch.setattr(Accumulator, "add_to_latest", counted)
+    with trio.fail_after(60):
+        async with opened() as (_broker, producer, _counted):
+            for number in range(100):
+                producer.submit(Message("orders", b"%d" % number))
+    assert taken == [False] + [True] * 99
+
+
+def test_what_is_no_message_is_named() -> None:
+    """Before anything is asked of it."""
+    producer = Producer("PG", namesrv="127.0.0.1:1", auto_batch=True)
+    with pytest.raises(WrongTypeError, match="is no Message"):
+        producer.submit("text")  # type: ignore[arg-type]
