@@ -6,8 +6,9 @@ import itertools
 import zlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from inspect import getattr_static
 from types import MappingProxyType
-from typing import Final, NamedTuple, Self, TypedDict
+from typing import Any, Final, NamedTuple, Self, TypedDict
 
 from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model import properties as names
@@ -42,6 +43,14 @@ class _Rare(NamedTuple):
     priority: int | None = None
     flag: int = 0
     wait_store_ok: bool = True
+
+    # A view of a table can be neither pickled nor deeply copied.
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rare_again, (dict(self.properties), *self[1:])
+
+
+def _rare_again(properties: dict[str, str], *others: Any) -> _Rare:
+    return _Rare(MappingProxyType(properties) if properties else _NO_PROPERTIES, *others)
 
 
 _PLAIN: Final = _Rare()
@@ -97,6 +106,7 @@ class Message:
     """A message to send.
 
     Immutable; may be sent several times, each send gives it a new unique id.
+    Subclasses may add attributes, and have no properties in place of its own.
 
     `body` is not empty. `tags` is one tag (the broker filters by the whole text);
     `keys` are looked up by queries; `properties` are the user's own. Messages of equal
@@ -180,6 +190,16 @@ class Message:
         self._is_plain, self._rare = is_plain, rare
         self._text = text
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in ("topic", "body", "tags", "keys", "is_plain", "property_text"):
+            found = getattr_static(cls, name)
+            if found is not Message.__dict__[name] and hasattr(found, "__get__"):
+                raise WrongTypeError(
+                    f"{cls.__name__} replaces {name!r} of Message, which producers do not look "
+                    "at; give what is to be sent to Message.__init__"
+                )
+
     def __repr__(self) -> str:
         tags = f", tags={self.tags!r}" if self.tags else ""
         keys = f", keys={self.keys!r}" if self.keys else ""
@@ -259,10 +279,16 @@ class Message:
 
     def with_more(self, properties: str) -> Self:
         """The same message with more encoded properties; for producers."""
-        copy = type(self).__new__(type(self))
-        copy._topic, copy._body = self._topic, self._body
-        copy._tags, copy._keys = self._tags, self._keys
-        copy._is_plain, copy._rare = self._is_plain, self._rare
+        copy = object.__new__(type(self))
+        if type(self) is Message:
+            copy._topic, copy._body = self._topic, self._body
+            copy._tags, copy._keys = self._tags, self._keys
+            copy._is_plain, copy._rare = self._is_plain, self._rare
+        else:  # which may have attributes of its own
+            state: Any = object.__getstate__(self)
+            for attributes in state:
+                for name, value in (attributes or {}).items():
+                    object.__setattr__(copy, name, value)
         copy._text = self.property_text() + properties
         return copy
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+from copy import copy, deepcopy
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model.message import Message, ReceivedMessage
 from rocketmq_sdk.model.message_arguments import epoch_milliseconds
 from rocketmq_sdk.model.properties import RESERVED_NAMES, decode_properties, encode_properties
@@ -150,6 +152,69 @@ def test_subclasses_work() -> None:
         pass
 
     assert Order("T", b"x", tags="t").tags == "t"
+
+
+class _Order(Message):
+    topic = "orders"
+
+    def __new__(cls, _number: int) -> _Order:
+        return super().__new__(cls)
+
+    def __init__(self, number: int) -> None:
+        super().__init__(self.topic, b"%d" % number, properties={"a": "b"})
+        self.number = number
+
+
+class _Slotted(Message):
+    __slots__ = ("__number", "unset")
+
+    def __init__(self, number: int) -> None:
+        super().__init__("orders", b"%d" % number, tags="t")
+        self.__number = number
+
+    @property
+    def number(self) -> int:
+        return self.__number
+
+
+@pytest.mark.parametrize("kind", [_Order, _Slotted])
+def test_copies_for_producers_have_what_a_subclass_adds(kind: type[_Order | _Slotted]) -> None:
+    order = kind(5)
+    more = order.with_more("x\x01y\x02")
+    assert type(more) is kind
+    assert (more.topic, more.body, more.number) == ("orders", b"5", 5)
+    assert more.property_text() == f"{order.property_text()}x\x01y\x02"
+    assert "x" not in decode_properties(order.property_text())
+
+
+@pytest.mark.parametrize("name", ["topic", "body", "tags", "keys", "is_plain", "property_text"])
+def test_a_subclass_that_would_not_be_heard_is_refused(name: str) -> None:
+    mixin = type("Mixin", (), {name: property(lambda _self: b"x")})
+    for bases, members in (((Message,), dict(vars(mixin))), ((mixin, Message), {})):
+        members.pop("__dict__", None), members.pop("__weakref__", None)
+        with pytest.raises(WrongTypeError, match=f"Other replaces '{name}' of Message"):
+            type("Other", bases, members)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("T", b"x"),
+        Message("T", b"x", tags="t", keys=("a", "b")),
+        Message("T", b"x", properties={"a": "b"}, priority=3, delay=2.5, flag=7),
+        _Slotted(5),
+    ],
+)
+def test_messages_are_copied_and_pickled(message: Message) -> None:
+    text = message.property_text()
+    for again in (copy(message), deepcopy(message), pickle.loads(pickle.dumps(message))):
+        assert type(again) is type(message)
+        assert (again.topic, again.body, again.tags) == (message.topic, message.body, message.tags)
+        assert (again.keys, again.property_text()) == (message.keys, text)
+        assert again._rare == message._rare
+        assert again.is_plain == message.is_plain
+        with pytest.raises(TypeError):
+            again.properties["e"] = "f"  # type: ignore[index]
 
 
 def received(properties: bytes = b"", **changes: Any) -> ReceivedMessage:
