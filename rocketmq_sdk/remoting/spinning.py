@@ -10,6 +10,7 @@ is tried ever more seldom.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -21,6 +22,13 @@ LONGEST: Final = 0.0005
 """Seconds after which it may sleep: others have the core, or a turn takes long."""
 QUICK: Final = 28
 """Turns that cost no more than to sleep and to wake."""
+_SHARED: Final = LONGEST / MOST
+"""Seconds of a turn, on average, that tell of others: they have the core, or the lock.
+
+That is the one of the interpreter, where a client spins in another thread.
+"""
+_HICCUP: Final = 5
+"""Turns by which a wait may be longer than that."""
 _RAREST: Final = 127
 _HEAVY: Final = 12 * 1024
 _HEAVIEST: Final = 3.0
@@ -32,12 +40,12 @@ class Spinning:
     For one wait at a time. `now` is trio's clock.
     """
 
-    __slots__ = ("_ends", "_left", "_now", "_pause", "_turns", "_weight")
+    __slots__ = ("_began", "_left", "_now", "_pause", "_turns", "_weight")
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._left = self._pause = 0
-        self._turns = self._ends = 0.0
+        self._turns = self._began = 0.0
         self._weight = 1.0
 
     def begin(self, size: int = 0) -> bool:
@@ -49,8 +57,8 @@ class Spinning:
         if self._left:
             self._left -= 1
             return False
-        self._weight = weight = min(1.0 + size / _HEAVY, _HEAVIEST)
-        self._turns, self._ends = 0.0, self._now() + LONGEST * weight
+        self._weight = min(1.0 + size / _HEAVY, _HEAVIEST)
+        self._turns, self._began = 0.0, self._now()
         return True
 
     def goes_on(self, *, found: bool, turns: float = 1.0) -> bool:
@@ -58,20 +66,22 @@ class Spinning:
 
         `turns` have gone by since the last look.
         """
-        self._turns += turns
-        late = self._now() > self._ends
-        if not (found or late) and self._turns < MOST * self._weight:
+        self._turns = turns = self._turns + turns
+        weight, took = self._weight, self._now() - self._began
+        if not found and turns < MOST * weight and took <= LONGEST * weight:
             return True
-        self._learn(quick=found and not late and self._turns <= QUICK * self._weight)
+        alone = took <= (turns + _HICCUP) * _SHARED
+        self._learn(turns / weight if found and alone else math.inf)
         return False
 
-    def _learn(self, *, quick: bool) -> None:
+    def _learn(self, turns: float) -> None:
         """A wait that was not quick makes the pauses twice as long, one that was makes
-        them shorter by a quarter: spinning ends where one of four is in vain.
+        them shorter by a quarter: spinning ends where one of four is in vain. What has
+        come after one turn would have been there without spinning too.
         """
         pause = self._pause
-        if not quick:
+        if turns > QUICK:
             pause = min(2 * pause + 1, _RAREST)
-        elif pause:
+        elif pause and turns > 1.0:
             pause -= 1 + pause // 4
         self._left = self._pause = pause
