@@ -17,7 +17,6 @@ from rocketmq_sdk.broker_embedded.fast_failure import FastFailure
 from rocketmq_sdk.broker_embedded.files_of_settings import FilesOfSettings
 from rocketmq_sdk.broker_embedded.housekeeping import Housekeeping, save_all
 from rocketmq_sdk.broker_embedded.namesrv.server import NameServer, dialled_address
-from rocketmq_sdk.broker_embedded.part import Service
 from rocketmq_sdk.broker_embedded.ports import Ports, metrics_address
 from rocketmq_sdk.broker_embedded.registration.calls import BrokerIdentity
 from rocketmq_sdk.broker_embedded.replication.part import wants_port
@@ -276,7 +275,7 @@ class EmbeddedBroker(RunsOnce):
             store = MessageStore(self._store_config(), files, self._clock, packed)
             store.on_recovery = self._told_recovery()
             supervisor = Supervisor(self._clock, lambda: store.failure)
-            store.keep_running = supervisor.run_of_store
+            store.start_service = supervisor.start_of_store
             await stack.enter_async_context(store)
             if sized:
                 note_sizes(files, store.config)
@@ -298,6 +297,7 @@ class EmbeddedBroker(RunsOnce):
                     # Where the time did not suffice. Channels inside of the process
                     # live in their clients' nurseries.
                     self._abort_channels("the broker has closed")
+                    supervisor.dismiss()
                     nursery.cancel_scope.cancel()
             if problems:
                 raise problems[0]
@@ -485,12 +485,8 @@ class EmbeddedBroker(RunsOnce):
             places=places,
         )
         if exporter is not None:
-            servers = {
-                "broker": self.server,
-                "vip": self.vip_server,
-                "namesrv": self.namesrv_server,
-            }
-            exporter.know(self.core, self.parts, servers, self._path, fast_failure)
+            names = {"broker": self.server, "vip": self.vip_server, "namesrv": self.namesrv_server}
+            exporter.know(self.core, self.parts, names, self._path, fast_failure)
 
     def _identity(self) -> BrokerIdentity:
         config, address = self.config, self._ports.own_address
@@ -509,12 +505,13 @@ class EmbeddedBroker(RunsOnce):
         services = [
             *self.core.services(),
             *(service for part in self.parts for service in part.services()),
+            Housekeeping(self.core, self._tables).service(),
+            self.namesrv.service(),
+            *self._secured.services(),
         ]
-        services.append(Service("housekeeping", Housekeeping(self.core, self._tables).run))
-        services.append(Service("name server", self.namesrv.run))
-        services.extend(self._secured.services())
         for service in services:
             self.core.supervisor.start(nursery, service)
+        nursery.start_soon(self.core.supervisor.call_in_time)
         ports = self._ports
         servers = (
             (self.server, ports.broker),

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import trio
 
+from rocketmq_sdk.broker_embedded.part import Service
+from rocketmq_sdk.broker_embedded.store.services import OnCall
 from rocketmq_sdk.broker_embedded.tables.stats import TICK_SECONDS
 from rocketmq_sdk.sleeper import Sleeper
 
@@ -57,12 +59,20 @@ class Housekeeping:
         """When each job that is not being done is due."""
         self._sleeper = Sleeper(self._pass_over)
 
+    def service(self) -> Service:
+        """All of them; the time of each begins now."""
+        for name in self._jobs:
+            self._arm(name)
+        on_call = OnCall()
+        on_call.after = min(self._due.values()) - trio.current_time()
+        return Service("housekeeping", self.run, on_call=on_call)
+
     async def run(self) -> None:
         """Do each job when it is due, none behind another one: a disk may hang.
 
         All that wait for their time have this task together. Works until cancelled.
         """
-        for name in self._jobs:
+        for name in self._jobs.keys() - self._due.keys():  # an error ended this task
             self._arm(name)
         async with trio.open_nursery() as nursery:
             while True:

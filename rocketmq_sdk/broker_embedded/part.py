@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from rocketmq_sdk.broker_embedded.request import Request
+    from rocketmq_sdk.broker_embedded.store.services import OnCall
     from rocketmq_sdk.remoting.channel import Channel
 
 
@@ -26,13 +27,17 @@ class AfterError(Enum):
 
 
 class Service(NamedTuple):
-    """A task that runs as long as the broker is open; its errors carry `name`."""
+    """A task that runs as long as the broker is open; its errors carry `name`.
+
+    One that is on call has no task before it is called.
+    """
 
     name: str
     run: Callable[[], Awaitable[None]]
     after_error: AfterError = AfterError.RESTART
     trouble: Iterable[str] | None = None
     """What it cannot do now while it goes on with the rest; read when asked."""
+    on_call: OnCall | None = None
 
 
 class SavedTable(NamedTuple):

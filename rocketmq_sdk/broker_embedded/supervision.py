@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from enum import Enum
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -22,10 +23,12 @@ from rocketmq_sdk.backoff import Backoff
 from rocketmq_sdk.broker_embedded.part import AfterError, Service
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.lifecycle import unwrap_single
+from rocketmq_sdk.sleeper import sleep
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from rocketmq_sdk.broker_embedded.store.services import OnCall, StoreService
     from rocketmq_sdk.clock import Clock
 
 logger = logging.getLogger(__name__)
@@ -163,7 +166,7 @@ class _Watched:
 class Supervisor:
     """Runs services, and knows how they and the saving of tables are."""
 
-    __slots__ = ("_clock", "_services", "more", "refusing", "tables", "troubles")
+    __slots__ = ("_clock", "_due", "_services", "more", "refusing", "tables", "troubles")
 
     def __init__(self, clock: Clock, refusing: Callable[[], str | None]) -> None:
         """`refusing` tells why messages are refused; None while they are accepted.
@@ -174,6 +177,7 @@ class Supervisor:
         self._clock = clock
         self.troubles: Callable[[], Iterable[str]] = tuple
         self._services: list[_Watched] = []
+        self._due: list[tuple[float, OnCall]] = []
         self.refusing = refusing
         self.more: list[Iterable[str]] = []
         self.tables = Complaints()
@@ -183,16 +187,39 @@ class Supervisor:
         """Run a service until cancelled, or until it ends by itself."""
         await self._keep_running(self._watch(service))
 
-    async def run_of_store(
-        self, name: str, run: Callable[[], Awaitable[None]], of_log: bool
-    ) -> None:
-        """`run` a service of the store; one that the log depends on is fatal."""
-        after_error = AfterError.END_BROKER if of_log else AfterError.RESTART
-        await self.run(Service(name, run, after_error))
+    def start_of_store(self, nursery: trio.Nursery, service: StoreService) -> None:
+        """`start` a service of the store; one that the log depends on is fatal."""
+        after_error = AfterError.END_BROKER if service.of_log else AfterError.RESTART
+        self.start(
+            nursery, Service(service.name, service.run, after_error, on_call=service.on_call)
+        )
 
     def start(self, nursery: trio.Nursery, service: Service) -> None:
-        """`run` a service in a nursery; `health` shows it at once."""
-        nursery.start_soon(self._keep_running, self._watch(service))
+        """`run` a service in a nursery, as soon as it is called if it is on call.
+
+        `health` shows it at once.
+        """
+        run = partial(nursery.start_soon, self._keep_running, self._watch(service))
+        on_call = service.on_call
+        if on_call is None:
+            run()
+            return
+        on_call.attach(run)
+        if on_call.after is not None:
+            self._due.append((trio.current_time() + on_call.after, on_call))
+
+    async def call_in_time(self) -> None:
+        """Call the services whose time has come; ends when none is left."""
+        for moment, on_call in sorted(self._due, key=lambda due: due[0]):
+            if not on_call.called:
+                await sleep(moment - trio.current_time())
+                on_call.call()
+
+    def dismiss(self) -> None:
+        """Start no service any more that is on call."""
+        for watched in self._services:
+            if watched.service.on_call is not None:
+                watched.service.on_call.dismiss()
 
     def _watch(self, service: Service) -> _Watched:
         watched = _Watched(service)

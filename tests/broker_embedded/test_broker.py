@@ -31,7 +31,16 @@ from rocketmq_sdk.protocol.bodies.routes import decode_route
 from rocketmq_sdk.protocol.message_codec import decode_messages
 from rocketmq_sdk.remoting.source import TcpChannelSource
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
-from support.broker import OWN, Peer, connect, open_broker, open_on, pull_request, send_request
+from support.broker import (
+    OWN,
+    Peer,
+    call_services,
+    connect,
+    open_broker,
+    open_on,
+    pull_request,
+    send_request,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -219,6 +228,7 @@ async def test_a_failing_service_does_not_end_the_block(
     )
     with trio.fail_after(60):
         async with EmbeddedBroker() as broker:
+            call_services(broker)
             await trio.sleep(30)
             health = broker.health()
     assert "schedule service" in str(health)

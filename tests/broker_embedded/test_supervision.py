@@ -14,6 +14,7 @@ from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.queues.removed_queues import RemovedQueues
 from rocketmq_sdk.broker_embedded.store.recovery.index_builder import IndexBuilder
+from rocketmq_sdk.broker_embedded.store.services import OnCall
 from rocketmq_sdk.broker_embedded.supervision import ServiceState, Supervisor
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode
@@ -22,7 +23,7 @@ from rocketmq_sdk.protocol.bodies.admin import KVTable
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
-from support.broker import open_broker, open_on
+from support.broker import call_services, open_broker, open_on
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -162,6 +163,63 @@ async def test_one_that_ends_is_shown_and_a_fatal_one_raises(
         await supervisor.run(Service("fatal one", fatal, AfterError.END_BROKER))
 
 
+async def test_one_on_call_has_its_task_from_when_it_is_called(
+    autojump_clock: MockClock, supervisor: Supervisor
+) -> None:
+    starts: list[str] = []
+
+    def service(name: str, on_call: OnCall) -> Service:
+        async def run() -> None:
+            starts.append(f"{name} {trio.current_time() - begin:g}")
+            if len(starts) == 1:
+                raise ValueError("odd")
+            await trio.sleep_forever()
+
+        return Service(name, run, on_call=on_call)
+
+    begin = trio.current_time()
+    before, called, early, late, never = (OnCall() for _ in range(5))
+    before.call()
+    early.after, late.after, called.after = 5, 9, 7
+    async with trio.open_nursery() as nursery:
+        for name in ("before", "called", "early", "late", "never"):
+            supervisor.start(nursery, service(name, locals()[name]))
+        nursery.start_soon(supervisor.call_in_time)
+        assert [str(each) for each in supervisor.health().services][-1] == "never running"
+        await trio.sleep(0.1)
+        assert starts == ["before 0"]
+        assert supervisor.health().services[0].state is ServiceState.WAITING
+        called.call()
+        called.call()
+        await trio.sleep(6)
+        supervisor.dismiss()
+        await trio.sleep(60)
+        late.call()
+        never.call()
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert starts == ["before 0", "called 0.1", "before 0.5", "early 5"]
+
+
+async def test_an_idle_broker_has_hardly_a_task(autojump_clock: MockClock) -> None:
+    def tasks() -> int:
+        found, left = 0, [trio.lowlevel.current_task()]
+        while left:
+            found += 1
+            for nursery in left.pop().child_nurseries:
+                left.extend(nursery.child_tasks)
+        return found
+
+    before = tasks()
+    async with EmbeddedBroker() as broker:
+        await trio.sleep(1)
+        assert tasks() - before <= 3
+        assert len(broker.health().services) > 15
+        call_services(broker)
+        await trio.sleep(1)
+        assert tasks() - before > 15
+
+
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 async def test_the_broker_serves_while_a_service_fails_and_closes_at_once(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -174,6 +232,7 @@ async def test_the_broker_serves_while_a_service_fails_and_closes_at_once(
         monkeypatch.setattr(PACKAGE + place, lambda _self: broken())
     with trio.fail_after(600):
         async with open_broker() as (broker, peer):
+            call_services(broker)
             for number in range(20):
                 await peer.send("orders", b"%d" % number)
                 assert await peer.pull("orders", number)
@@ -234,8 +293,10 @@ async def test_a_log_that_can_no_longer_be_trusted_ends_the_broker_by_name(
         raise ValueError("odd")
 
     monkeypatch.setattr(PACKAGE + OF_LOG[name], lambda _self: broken())
-    with pytest.raises(RocketMQError, match=f"the {name} of the embedded broker failed.*odd"):
-        async with EmbeddedBroker():
+    told = f"the {name} of the embedded broker failed.*odd"
+    with pytest.raises(RocketMQError, match=told):  # noqa: PT012 - leaving the block raises
+        async with EmbeddedBroker() as broker:
+            call_services(broker)
             await trio.sleep(60)
 
 

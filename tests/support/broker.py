@@ -36,6 +36,13 @@ if TYPE_CHECKING:
 OWN = "127.0.0.1:10911"
 
 
+def call_services(broker: EmbeddedBroker) -> None:
+    """Let all services have their tasks, whether they have something to do or not."""
+    for watched in broker.core.supervisor._services:
+        if watched.service.on_call is not None:
+            watched.service.on_call.call()
+
+
 def send_request(
     topic: str,
     body: bytes,

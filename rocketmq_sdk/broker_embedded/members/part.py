@@ -18,6 +18,7 @@ from rocketmq_sdk.broker_embedded.needs import Action
 from rocketmq_sdk.broker_embedded.part import Part, SavedTable, Service
 from rocketmq_sdk.broker_embedded.request import Cost, Request, Wait, Writes
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
+from rocketmq_sdk.broker_embedded.store.services import OnCall
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.protocol.bodies.members import (
@@ -177,7 +178,9 @@ class MemberPart(Part):
 
     def services(self) -> Iterable[Service]:
         """Looking for silent clients."""
-        return (Service("expiry of silent clients", self._expire_periodically),)
+        on_call = OnCall()
+        on_call.after = self._pause()
+        return (Service("expiry of silent clients", self._expire_periodically, on_call=on_call),)
 
     async def load(self) -> None:
         """Read which groups pop."""
@@ -227,8 +230,8 @@ class MemberPart(Part):
 
     async def _expire_periodically(self) -> None:
         while True:
-            await sleep(self._pause())
             self.expire()
+            await sleep(self._pause())
 
 
 def _joined(data: HeartbeatData) -> Iterable[tuple[str, Iterable[str]]]:

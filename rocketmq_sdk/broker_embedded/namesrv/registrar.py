@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.broker_embedded.store.services import OnCall
 from rocketmq_sdk.clock import monotonic_ms
 from rocketmq_sdk.names import ORDER_TOPIC_NAMESPACE
 from rocketmq_sdk.sleeper import Sleeper
@@ -42,6 +43,7 @@ class Registrar:
         "_kv",
         "_sleeper",
         "_table",
+        "on_call",
         "on_registration",
     )
 
@@ -56,6 +58,8 @@ class Registrar:
         """Called with each registration that was taken in."""
         self._channels: dict[int, Channel] = {}
         self._sleeper = Sleeper()
+        self.on_call = OnCall()
+        """Called once a broker can be silent for too long: its own never is."""
         self._due_ms = -math.inf
         """When `run` looks again; it is awake before it has slept first."""
 
@@ -75,6 +79,8 @@ class Registrar:
             if channel is not None:
                 self._follow(channel)
             due = self._table.live.next_due_ms()
+            if due is not None:
+                self.on_call.call()
             if due is not None and due < self._due_ms:
                 self._due_ms = due
                 self._sleeper.wake_at(self._moment(due))

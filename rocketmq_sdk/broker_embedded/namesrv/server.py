@@ -16,6 +16,7 @@ from rocketmq_sdk.broker_embedded.namesrv.registrar import Registrar
 from rocketmq_sdk.broker_embedded.namesrv.route_requests import RouteRequests
 from rocketmq_sdk.broker_embedded.namesrv.route_table import RouteTable
 from rocketmq_sdk.broker_embedded.namesrv.setting_requests import SettingRequests
+from rocketmq_sdk.broker_embedded.part import Service
 from rocketmq_sdk.broker_embedded.request import handlers_of
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import join_address, split_address
@@ -129,6 +130,10 @@ class NameServer:
     def order_configuration(self) -> dict[str, str] | None:
         """The order configuration of topics for registering brokers, or None."""
         return self._registrar.order_configuration()
+
+    def service(self) -> Service:
+        """`run`, for a broker in the same process."""
+        return Service("name server", self.run, on_call=self._registrar.on_call)
 
     async def run(self) -> None:
         """Remove brokers as they time out, until cancelled."""

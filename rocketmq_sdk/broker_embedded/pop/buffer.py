@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
+from rocketmq_sdk.broker_embedded.store.services import OnCall
 from rocketmq_sdk.log_fields import about
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class PopBuffer:
         "_records",
         "_sleeping_until",
         "closing",
+        "on_call",
     )
 
     def __init__(
@@ -106,6 +108,8 @@ class PopBuffer:
         self._earlier = trio.Event()
         self._sleeping_until: float = 0
         self.closing = False
+        self.on_call = OnCall()
+        """Called with the first checkpoint."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -174,6 +178,7 @@ class PopBuffer:
             self._due = [item for item in self._due if not item[2].over]
             heapq.heapify(self._due)
         heapq.heappush(self._due, (store_at, next(self._order), entry))
+        self.on_call.call()
         if store_at < self._sleeping_until:
             self._earlier.set()
 

@@ -154,10 +154,19 @@ class PopPart(Part):
             return ()
         state = self.state
         return (
-            Service("pop polling", state.waiting.run),
-            Service("notifications of pop", state.notifications.run),
-            Service("pop buffer", state.buffer.run),
-            Service("revival of popped messages", state.revive.run, trouble=state.revive.troubles),
+            Service("pop polling", state.waiting.run, on_call=state.waiting.on_call),
+            Service(
+                "notifications of pop",
+                state.notifications.run,
+                on_call=state.notifications.on_call,
+            ),
+            Service("pop buffer", state.buffer.run, on_call=state.buffer.on_call),
+            Service(
+                "revival of popped messages",
+                state.revive.run,
+                trouble=state.revive.troubles,
+                on_call=state.revive.on_call,
+            ),
         )
 
     def saved_tables(self) -> Iterable[SavedTable]:
@@ -178,7 +187,13 @@ class PopPart(Part):
         if store.needs is not None:
             store.needs.floors[state.records.topic] = state.revive.next_offset
             store.needs.places.append(state.records.places)
-        store.listen(state.revive.on_arrival, topic=revive_topic(config.broker_cluster_name))
+        topic, revive = revive_topic(config.broker_cluster_name), state.revive
+        if any(
+            store.max_offset(topic, queue_id) > revive.next_offset(queue_id)
+            for queue_id in store.queue_ids(topic)
+        ):
+            revive.on_call.call()
+        store.listen(revive.on_arrival, topic=topic)
         for holder in (state.waiting, state.notifications):
             store.listen(holder.on_arrival, waiting=holder.waiting_by_queue)
 

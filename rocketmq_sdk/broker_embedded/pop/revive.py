@@ -36,6 +36,7 @@ from rocketmq_sdk.broker_embedded.store.messages import (
     PutStatus,
     QueueRead,
 )
+from rocketmq_sdk.broker_embedded.store.services import OnCall
 from rocketmq_sdk.broker_embedded.supervision import Complaints, JoinedTroubles, error_text
 from rocketmq_sdk.broker_embedded.timers.messages import TIMER_DEQUEUE_MS
 from rocketmq_sdk.errors import ProtocolError, RocketMQError, StoreError
@@ -122,7 +123,7 @@ class _UnreadError(StoreError):
 class ReviveService:
     """Revives the messages of one broker.
 
-    Add `on_arrival` to the store's list of listeners; run `run` in a task.
+    Add `on_arrival` to the store's list of listeners.
     """
 
     def __init__(
@@ -157,7 +158,7 @@ class ReviveService:
         self._loaded_at = 0
         self._mark = 0, 0
         self._readable_until = 0
-        self._wake = trio.Event()
+        self._wake, self.on_call = trio.Event(), OnCall()
         self.trouble = Complaints()
         self._follower = store.follow("revival")
         self.troubles = JoinedTroubles(self.trouble, self._follower)
@@ -193,6 +194,7 @@ class ReviveService:
         """A message has arrived; one of the revive topic is looked at."""
         if arrival.topic == self._records.topic:
             self._wake.set()
+            self.on_call.call()
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:

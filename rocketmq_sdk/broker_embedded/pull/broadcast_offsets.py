@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-import trio
+from rocketmq_sdk.broker_embedded.store.services import OnCall
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ class BroadcastOffsetManager:
     `first_of(topic, queue_id)` is where an unknown client begins.
     """
 
-    __slots__ = ("_clients", "_clock", "_consumers", "_first_of", "_offsets", "some")
+    __slots__ = ("_clients", "_clock", "_consumers", "_first_of", "_offsets", "on_call")
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class BroadcastOffsetManager:
         self._clock = clock
         self._first_of = first_of
         self._clients: dict[tuple[str, str], dict[str, _Client]] = {}
-        self.some = trio.Event()
-        """Set once any client is known: most brokers never have one."""
+        self.on_call = OnCall()
+        """Called once any client is known: most brokers never have one."""
 
     def note_pull(
         self,
@@ -75,8 +75,7 @@ class BroadcastOffsetManager:
         from_proxy: bool,
     ) -> None:
         """A client was answered for a pull at an offset; offsets only rise."""
-        if not self.some.is_set():
-            self.some.set()
+        self.on_call.call()
         clients = self._clients.setdefault((topic, group), {})
         client = clients.get(client_id)
         if client is None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.broker_embedded.store.services import OnCall
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.log_fields import about
@@ -142,6 +143,7 @@ class PullHolder:
         "_soon",
         "_woken",
         "closing",
+        "on_call",
     )
 
     def __init__(self, clock: Clock, rerun: Rerun, *, limit: int = DEFAULT_LIMIT) -> None:
@@ -166,6 +168,8 @@ class PullHolder:
         self._nearest = float("inf")
         self._sleeper = Sleeper()
         self.closing = False
+        self.on_call = OnCall()
+        """Called with the first pull."""
 
     @property
     def held(self) -> int:
@@ -184,6 +188,7 @@ class PullHolder:
 
     def hold(self, pull: HeldPull) -> None:
         """Keep a pull until it is woken; the caller has checked `full`."""
+        self.on_call.call()
         self._held += 1
         pull.number = next(self._order)
         same = self._queues.setdefault(pull.key, {}).setdefault(pull.wanted, {})

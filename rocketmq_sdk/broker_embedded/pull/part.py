@@ -159,8 +159,12 @@ class PullPart(Part):
     def services(self) -> Iterable[Service]:
         """Ending pulls whose time is over, and the offsets of broadcasting groups."""
         return (
-            Service("long polling", self.held.run),
-            Service("broadcast offsets", self._scan_periodically),
+            Service("long polling", self.held.run, on_call=self.held.on_call),
+            Service(
+                "broadcast offsets",
+                self._scan_periodically,
+                on_call=self.broadcast_offsets.on_call,
+            ),
         )
 
     async def load(self) -> None:
@@ -192,7 +196,6 @@ class PullPart(Part):
 
     async def _scan_periodically(self) -> None:
         while True:
-            await self.broadcast_offsets.some.wait()
             await trio.sleep(SCAN_INTERVAL)
             self.scan_broadcast()
 

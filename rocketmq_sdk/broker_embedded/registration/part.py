@@ -36,7 +36,7 @@ class RegistrationPart(Part):
 
     def services(self) -> Iterable[Service]:
         """Registering again and again."""
-        return (Service("registration", self.service.run),)
+        return (Service("registration", self.service.run, on_call=self.service.begin()),)
 
     async def leave(self) -> None:
         """Tell the name servers that the broker is gone."""

@@ -21,6 +21,7 @@ from rocketmq_sdk.broker_embedded.namesrv.registration import (
     BrokerRegistration,
 )
 from rocketmq_sdk.broker_embedded.registration import calls as calls
+from rocketmq_sdk.broker_embedded.store.services import OnCall
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.enums import Permission
 from rocketmq_sdk.model.route import MASTER_ID, parse_addresses, split_address
@@ -112,6 +113,7 @@ class RegistrationService:
         Its arguments are the master's address and its port for slaves, where the name
         server knows them.
         """
+        self._on_call = OnCall()
         config.on_change.append(self._config_changed)
         if namesrv is not None and config.current.is_slave:
             namesrv.on_registration.append(self._somebody_registered)
@@ -130,8 +132,8 @@ class RegistrationService:
         comes back.
         """
         while True:
-            await sleep(self._period())
             self.register_own()
+            await sleep(self._period())
 
     def _tell_own(self, topics: dict[str, TopicConfig], version: DataVersion | None) -> bool:
         """Register topics; False when the own name server refuses an increment."""
@@ -252,6 +254,13 @@ class RegistrationService:
     def registered_at(self) -> tuple[str, ...]:
         """The name servers elsewhere that are known to hold this broker."""
         return tuple(remote.address for remote in self._remotes if remote.registered)
+
+    def begin(self) -> OnCall:
+        """What `run` is called by, once `register_own` was."""
+        if self._remotes:
+            self._on_call.call()
+        self._on_call.after = self._period()
+        return self._on_call
 
     async def run(self) -> None:
         """Keep the broker registered until cancelled.

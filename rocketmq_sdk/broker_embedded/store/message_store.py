@@ -47,7 +47,11 @@ from rocketmq_sdk.broker_embedded.store.recovery.index_builder import IndexBuild
 from rocketmq_sdk.broker_embedded.store.recovery.missing_log import refuse_gap, refuse_without_log
 from rocketmq_sdk.broker_embedded.store.recovery.recovery import Recovery, RecoveryProgress
 from rocketmq_sdk.broker_embedded.store.retention import RetentionService
-from rocketmq_sdk.broker_embedded.store.services import KeepRunning, StoreService, run_once
+from rocketmq_sdk.broker_embedded.store.services import (
+    StartService,
+    StoreService,
+    start_at_once,
+)
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 
@@ -123,7 +127,7 @@ class MessageStore(ReadableStore, RunsOnce):
 
         Called from a worker thread; set it before entering the store.
         """
-        self.keep_running: KeepRunning = run_once
+        self.start_service: StartService = start_at_once
         """Runs each service, decides what becomes of errors; set it before entering."""
         self.started_clean = True
         """Whether the last stop was clean."""
@@ -146,13 +150,18 @@ class MessageStore(ReadableStore, RunsOnce):
             self._index.loading_at = None
             self._state.open = True
             try:
+                services = tuple(self._services())
                 async with open_quiet_nursery() as nursery:
-                    for service in self._services():
-                        nursery.start_soon(self.keep_running, *service)
-                    nursery.start_soon(self.reserve.keep)
+                    for service in services:
+                        self.start_service(nursery, service)
+                    if self.reserve.is_kept:
+                        nursery.start_soon(self.reserve.keep)
                     try:
                         yield
                     finally:
+                        for service in services:
+                            if service.on_call is not None:
+                                service.on_call.dismiss()
                         nursery.cancel_scope.cancel()
             finally:
                 self._state.open = False
@@ -170,18 +179,21 @@ class MessageStore(ReadableStore, RunsOnce):
 
     def _services(self) -> Iterator[StoreService]:
         """Its tasks."""
-        flusher = self._flusher
-        yield StoreService("flush of the log", flusher.run, of_log=True)
-        yield StoreService("writing of the log again", flusher.write_again, of_log=True)
+        flusher, queue_flusher, retention = self._flusher, self._queue_flusher, self.retention
+        removed, builder = self._table.removed, self._index_builder
+        yield StoreService("flush of the log", flusher.run, flusher.begin(), of_log=True)
+        yield StoreService(
+            "writing of the log again", flusher.write_again, flusher.rewriting, of_log=True
+        )
         if self._sync_flush:
             yield StoreService("waiters for syncs", flusher.waiters.run, of_log=True)
-        yield StoreService("flush of queues and index", self._queue_flusher.run)
-        yield StoreService("retention", self.retention.run)
-        yield StoreService("removal of deleted queues", self._table.removed.run)
+        yield StoreService("flush of queues and index", queue_flusher.run, queue_flusher.begin())
+        yield StoreService("retention", retention.run, retention.begin())
+        yield StoreService("removal of deleted queues", removed.run, removed.on_call)
         if has_lock(self.files):
             yield StoreService("watch of the lock", partial(watch_lock, self.files, flusher.fail))
         if self._index.enabled:
-            yield StoreService("building of the index", self._index_builder.serve)
+            yield StoreService("building of the index", builder.serve, self._index.on_behind)
         if self.files.makes_ahead:
             yield StoreService("next file of the log", self._next_file.run)
 

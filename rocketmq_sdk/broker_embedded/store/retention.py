@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 import trio
 
+from rocketmq_sdk.broker_embedded.store.services import OnCall
 from rocketmq_sdk.errors import StoreError, StoreFullError
 
 if TYPE_CHECKING:
@@ -195,11 +196,18 @@ class RetentionService:
         self._readers = readers
         self._flushed = flushed
         self._checked_at = self._remove_again_at = float("-inf")
+        self._on_call = OnCall()
         state.on_full = self.space_needed
+
+    def begin(self) -> OnCall:
+        """What `run` is called by from now on; the store is loaded."""
+        self._not_before = self._clock.monotonic() + FIRST_CHECK_SECONDS
+        if self._delay() is not None:
+            self._on_call.call()
+        return self._on_call
 
     async def run(self) -> None:
         """Serve until cancelled. Sleeps while an idle store has a single log file."""
-        self._not_before = self._clock.monotonic() + FIRST_CHECK_SECONDS
         while True:
             while (delay := self._delay()) is None or delay > 0:
                 self._news = trio.Event()
@@ -238,13 +246,12 @@ class RetentionService:
         soon = max(self._clock.monotonic(), self._checked_at + SHORT_OF_SPACE_SECONDS)
         if soon < self._not_before:
             self._not_before = soon
-            self._active = True
-            self._news.set()
+            self.note_activity()
 
     def note_activity(self) -> None:
         """Look at space and age again: something was appended."""
         self._active = True
-        self._news.set()
+        self._tell()
 
     def clean_now(self) -> None:
         """Let the next checks ignore the hour; the first one begins at once.
@@ -253,7 +260,11 @@ class RetentionService:
         """
         self._manual_rounds = MANUAL_ROUNDS
         self._not_before = self._clock.monotonic()
+        self._tell()
+
+    def _tell(self) -> None:
         self._news.set()
+        self._on_call.call()
 
     def configure(self, config: StoreConfig) -> None:
         """Use other settings of retention from now on."""

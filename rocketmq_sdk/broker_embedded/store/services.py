@@ -6,8 +6,47 @@ like its own, and ends only when the log can no longer be trusted.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    import trio
+
+
+class OnCall:
+    """Lets a service have a task only from the moment when it has something to do.
+
+    Most services of most brokers never have. Who gives one something to do calls it, in
+    the loop; who runs services attaches what starts its task. A service that was called
+    before that starts at once.
+    """
+
+    __slots__ = ("_start", "after", "called")
+
+    def __init__(self) -> None:
+        self.called = False
+        """Whether it has its task, or is to have it at once."""
+        self.after: float | None = None
+        """Seconds from the start on after which it is called whatever happens."""
+        self._start: Callable[[], None] | None = None
+
+    def call(self) -> None:
+        """There is something to do; nothing happens if it was called before."""
+        if not self.called:
+            self.called = True
+            if self._start is not None:
+                self._start()
+
+    def attach(self, start: Callable[[], None]) -> None:
+        """Let `start` start its task when it is called."""
+        self._start = start
+        if self.called:
+            start()
+
+    def dismiss(self) -> None:
+        """Start nothing from now on."""
+        self._start = None
 
 
 class StoreService(NamedTuple):
@@ -15,14 +54,16 @@ class StoreService(NamedTuple):
 
     name: str
     run: Callable[[], Awaitable[None]]
+    on_call: OnCall | None = None
+    """Where it needs no task before it is called."""
     of_log: bool = False
     """Whether the log can no longer be trusted once it has raised."""
 
 
-KeepRunning: TypeAlias = Callable[[str, Callable[[], Awaitable[None]], bool], Awaitable[None]]
-"""Runs a `StoreService`, given its parts."""
+StartService: TypeAlias = "Callable[[trio.Nursery, StoreService], None]"
+"""Starts a service in a nursery; one on call may wait until it is called."""
 
 
-async def run_once(_name: str, run: Callable[[], Awaitable[None]], _of_log: bool) -> None:
+def start_at_once(nursery: trio.Nursery, service: StoreService) -> None:
     """Let its error end the block of the store."""
-    await run()
+    nursery.start_soon(service.run)

@@ -84,8 +84,18 @@ class TimerPart(Part):
         if self._core.config.current.is_slave:
             return ()
         return (
-            Service("schedule service", self.schedule.run, trouble=self.schedule.troubles),
-            Service("timer service", self.service.run, trouble=self.service.troubles),
+            Service(
+                "schedule service",
+                self.schedule.run,
+                trouble=self.schedule.troubles,
+                on_call=self.schedule.on_call,
+            ),
+            Service(
+                "timer service",
+                self.service.run,
+                trouble=self.service.troubles,
+                on_call=self.service.on_call,
+            ),
         )
 
     def saved_tables(self) -> Iterable[SavedTable]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatus
+from rocketmq_sdk.broker_embedded.store.services import OnCall
 from rocketmq_sdk.broker_embedded.supervision import (
     BACKOFF,
     Complaints,
@@ -85,6 +86,7 @@ class ScheduleService:
         "closing",
         "data_version",
         "dirty",
+        "on_call",
         "trouble",
         "troubles",
     )
@@ -111,6 +113,8 @@ class ScheduleService:
         self._heads: dict[int, int] = {}
         self._earlier = trio.Event()
         self._sleeping_until: float = 0
+        self.on_call = OnCall()
+        """Called when a message waits."""
         self.data_version = DataVersion()
         self.dirty = False
         self._tries: dict[int, int] = {}
@@ -208,6 +212,7 @@ class ScheduleService:
 
     def _push(self, due_ms: int, level: int) -> None:
         heapq.heappush(self._due, (due_ms, level))
+        self.on_call.call()
         if due_ms < self._sleeping_until:
             self._earlier.set()
 

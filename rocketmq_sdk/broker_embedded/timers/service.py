@@ -19,6 +19,7 @@ import trio
 
 from rocketmq_sdk.broker_embedded.store.following.unreadable import UNKNOWN, Place
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutStatus
+from rocketmq_sdk.broker_embedded.store.services import OnCall
 from rocketmq_sdk.broker_embedded.supervision import BACKOFF, Complaints, JoinedTroubles, error_text
 from rocketmq_sdk.broker_embedded.timers.checkpoint import write_checkpoint
 from rocketmq_sdk.broker_embedded.timers.due_slot import TURN, DueSlot
@@ -97,6 +98,8 @@ class TimerService:
         self._uncounted: set[int] = set()
         self._look_again_at = _NEVER
         self._failures = 0
+        self.on_call = OnCall()
+        """Called when a timer waits."""
         self.trouble = Complaints()
         """What keeps all timers waiting."""
         self.troubles = JoinedTroubles(
@@ -112,6 +115,8 @@ class TimerService:
         """Read what is there; the store is open. Raises `StoreError`."""
         self.timers.load()
         self.timers.metrics.load(self._metrics_file.load_body(TimerMetricsSerializeWrapper))
+        if self.timers.next_slot is not None or self.behind_messages:
+            self.on_call.call()
 
     @property
     def behind_messages(self) -> int:
@@ -134,6 +139,7 @@ class TimerService:
         """
         if arrival.topic != TIMER_TOPIC or arrival.queue_id:
             return
+        self.on_call.call()
         timers = self.timers
         if self._enqueues and arrival.queue_offset == timers.next_offset:
             entry = timers.enter(

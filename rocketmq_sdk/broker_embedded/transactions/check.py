@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
+from rocketmq_sdk.broker_embedded.store.services import OnCall
 from rocketmq_sdk.broker_embedded.supervision import Complaints, JoinedTroubles, error_text
 from rocketmq_sdk.broker_embedded.transactions.half_messages import (
     check_body,
@@ -92,6 +93,8 @@ class TransactionCheckService:
         "_config",
         "_follower",
         "_host",
+        "_next_at",
+        "_on_call",
         "_producers",
         "_store",
         "_table",
@@ -119,11 +122,21 @@ class TransactionCheckService:
         self._clock = clock
         self._host = host
         self._unended = table.unended
+        self._next_at = 0.0
+        self._on_call = OnCall()
         self.trouble = Complaints()
         """Half messages that could not be given up or appended again."""
         self._follower = store.follow("the check of transactions")
         self.troubles = JoinedTroubles(self.trouble, self._follower)
         """All half messages that wait for something."""
+
+    def begin(self) -> OnCall:
+        """What `run` is called by from now on; the table is loaded."""
+        interval = self._config.current.transaction_check_interval / 1000
+        self._next_at, self._on_call.after = self._clock.monotonic() + interval, interval
+        if self._table.unread or self._unended:
+            self._on_call.call()
+        return self._on_call
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -132,7 +145,9 @@ class TransactionCheckService:
         self._table.unread.clear()
         self._write_missing_ops()
         while True:
-            await sleep(self._config.current.transaction_check_interval / 1000)
+            await sleep(max(0.0, self._next_at - self._clock.monotonic()))
+            interval = self._config.current.transaction_check_interval / 1000
+            self._next_at = self._clock.monotonic() + interval
             self._write_missing_ops()
             await self.round()
 

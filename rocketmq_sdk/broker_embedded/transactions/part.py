@@ -78,7 +78,15 @@ class TransactionPart(Part):
         """The check."""
         if self._core.config.current.is_slave:
             return ()
-        return (Service("check of transactions", self.checks.run, trouble=self.checks.troubles),)
+        checks = self.checks
+        return (
+            Service(
+                "check of transactions",
+                checks.run,
+                trouble=checks.troubles,
+                on_call=checks.begin(),
+            ),
+        )
 
     async def load(self) -> None:
         """Find the open half messages in the log."""

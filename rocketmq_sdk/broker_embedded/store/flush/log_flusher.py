@@ -24,6 +24,7 @@ from rocketmq_sdk.broker_embedded.store.config import PAGE_SIZE, FlushDiskType
 from rocketmq_sdk.broker_embedded.store.flush.durable_waiters import DurableWaiters
 from rocketmq_sdk.broker_embedded.store.flush.sync_thread import SyncRound, SyncThread
 from rocketmq_sdk.broker_embedded.store.flush.unsynced_note import note_unsynced
+from rocketmq_sdk.broker_embedded.store.services import OnCall
 from rocketmq_sdk.clock import timed
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.sleeper import sleep
@@ -79,6 +80,9 @@ class LogFlusher:
         self._closed = False
         self.idle = False
         """Whether `wake` has to be called for the next append to be noticed."""
+        self._on_call = OnCall()
+        self.rewriting = OnCall()
+        """For `write_again`."""
         self.flushed = Watermark()
         self._syncing_since = math.inf
         self.waiters = DurableWaiters(clock, config.sync_flush_timeout / 1000)
@@ -88,6 +92,13 @@ class LogFlusher:
         self.physic_timestamp = 0
         """Store time of the last message known to be durable."""
 
+    def begin(self) -> OnCall:
+        """What `run` is called by from now on; the log is loaded."""
+        if self._has_thread or self.flushed.value < self._log.position:
+            self._on_call.call()
+        self.idle = True
+        return self._on_call
+
     def wake(self) -> None:
         """Tell the flusher that something was appended."""
         if self._has_thread:
@@ -95,6 +106,7 @@ class LogFlusher:
                 self._appended.set()
             return
         self.idle = False
+        self._on_call.call()
         self._appended.set()
 
     def write_out(self) -> StoreError | None:
@@ -123,6 +135,7 @@ class LogFlusher:
         state.log_problem = error
         state.found(error)
         self._unwritten.set()
+        self.rewriting.call()
 
     @trio.lowlevel.enable_ki_protection
     async def write_again(self) -> None:

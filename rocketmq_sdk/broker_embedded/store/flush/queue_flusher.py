@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from rocketmq_sdk.broker_embedded.store.config import PAGE_SIZE
+from rocketmq_sdk.broker_embedded.store.services import OnCall
 from rocketmq_sdk.errors import StoreError, StoreFullError
 from rocketmq_sdk.sleeper import sleep
 
@@ -65,15 +66,25 @@ class QueueFlusher:
         self._appended = trio.Event()
         self._busy = trio.Lock()
         self.idle = False
+        self._on_call = OnCall()
         self.recovered = False
         """Whether this start needed a recovery.
 
         The checkpoint is then written soon, so that the next recovery reads less.
         """
 
+    def begin(self) -> OnCall:
+        """What `run` is called by from now on; the queues and the index are loaded."""
+        waits = self._table.dirty or self._table.unsynced
+        if self.recovered or waits or self._state.index_problem is not None:
+            self._on_call.call()
+        self.idle = True
+        return self._on_call
+
     def wake(self) -> None:
         """Tell the flusher that a queue got a unit."""
         self.idle = False
+        self._on_call.call()
         self._appended.set()
 
     @trio.lowlevel.enable_ki_protection

@@ -40,6 +40,7 @@ from rocketmq_sdk.broker_embedded.store.index.noted import (
     batches_of,
     work_of,
 )
+from rocketmq_sdk.broker_embedded.store.services import OnCall
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.flags import SysFlag
 
@@ -114,9 +115,9 @@ class IndexService:
         self.lacks_from: int | None = None
         """The first position whose record may be missing; None for a complete index."""
         self._end = 0
-        self._whole = trio.Event()
-        self._behind = trio.Event()
-        self._soon = False
+        self._whole, self._soon = trio.Event(), False
+        self.behind, self.on_behind = trio.Event(), OnCall()
+        """Set and called when something is missing that was not before."""
         self.when_idle: Callable[[Callable[[], None]], bool] = lambda _call: False
         """Has something short called as soon as nobody waits for what is done now.
 
@@ -240,7 +241,7 @@ class IndexService:
         if lacks_from >= end or not self.enabled:
             self.completed()
         else:
-            self._behind.set()
+            self._fell_behind()
 
     def completed(self) -> None:
         """Let messages note themselves from now on; nothing is missing."""
@@ -254,7 +255,7 @@ class IndexService:
 
         When there is too much, or a sync has failed, what was noted is left out, and
         what comes: the log has it. `end` is the position up to which messages were
-        noted. Whoever waits in `wait_behind` builds what is then missing.
+        noted. Whoever waits for `behind` builds what is then missing.
         """
         if not self.noting or not (
             self.overdue or self.is_too_slow or self._sync_failure is not None
@@ -264,7 +265,11 @@ class IndexService:
         self._pending.clear()
         self.noting = False
         self._whole = trio.Event()
-        self._behind.set()
+        self._fell_behind()
+
+    def _fell_behind(self) -> None:
+        self.behind.set()
+        self.on_behind.call()
 
     async def mend(self) -> None:
         """Remove what a failed sync may have damaged, and write what waits in memory.
@@ -313,11 +318,6 @@ class IndexService:
     def is_too_slow(self) -> bool:
         """Whether messages come with more to index than the loop has time for."""
         return self._pending.characters > MOST_NOTED_CHARACTERS
-
-    async def wait_behind(self) -> None:
-        """Wait until something is missing that was not before."""
-        await self._behind.wait()
-        self._behind = trio.Event()
 
     async def wait_complete(self, timeout: float = math.inf) -> bool:
         """Wait until nothing is missing; False after `timeout` seconds."""

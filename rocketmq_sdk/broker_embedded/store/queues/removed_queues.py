@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.broker_embedded.store.services import OnCall
 from rocketmq_sdk.errors import StoreError
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class RemovedQueues:
         self._waiting: list[str] = []
         self._wanted = trio.Event()
         self._number = 0
+        self.on_call = OnCall()
+        """Called when something waits."""
 
     def find(self, parent: str) -> None:
         """Find what a life before has left in a directory of queues."""
@@ -94,6 +97,7 @@ class RemovedQueues:
     def _await_removal(self, path: str) -> None:
         self._waiting.append(path)
         self._wanted.set()
+        self.on_call.call()
 
     async def run(self) -> None:
         """Remove what waits, until cancelled; what cannot be removed is tried again."""

@@ -66,7 +66,8 @@ class IndexBuilder:
         if self._index.lacks_from is not None:
             await self.run()  # it was begun before an error ended this task
         while True:
-            await self._index.wait_behind()
+            await self._index.behind.wait()
+            self._index.behind = trio.Event()
             await self.run()
 
     @trio.lowlevel.enable_ki_protection
