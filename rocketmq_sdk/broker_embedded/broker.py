@@ -404,8 +404,10 @@ class EmbeddedBroker(RunsOnce):
         caller: RemotingClient | None,
     ) -> None:
         ports, live, clock = self._ports, self._live, self._clock
+        given = live.current.store
         self._files_of_settings.attach_broker(live, store.files)
-        store.retention.configure(live.current.store)
+        if live.current.store is not given:
+            store.retention.configure(live.current.store)
         self.core = Core(
             store, live, clock, supervisor, store_host=packed, address=lambda: ports.own_address
         )
@@ -432,7 +434,7 @@ class EmbeddedBroker(RunsOnce):
             self.parts.replication.master.accept = self._secured.accept
         for part in self.parts:
             await part.load()
-        if not self.config.is_slave:
+        if not self.config.is_slave and self.core.offsets.has_to_save():
             # A power cut can leave offsets behind the ends of their queues; new half
             # messages must not come to lie below them.
             try:

@@ -163,8 +163,8 @@ class Core:
         if not self.store.files.write_through:
             return ()
         return (
-            Service("table of topics", self.topics.run),
-            Service("table of consumer groups", self.groups.run),
+            Service("table of topics", self.topics.run, on_call=self.topics.begin()),
+            Service("table of consumer groups", self.groups.run, on_call=self.groups.begin()),
         )
 
     def _consumed(self) -> Callable[[str, int], int | None]:

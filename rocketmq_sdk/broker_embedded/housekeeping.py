@@ -133,6 +133,8 @@ async def save_all(tables: Sequence[SavedTable], left: dict[str, Exception | Non
     with their error, or None while they are being saved.
     """
     tables = [table for table in tables if _has_to_save(table)]
+    if not tables:
+        return
     left.update((table.name, None) for table in tables)
 
     async def save(table: SavedTable) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -15,6 +15,7 @@ from rocketmq_sdk.broker_embedded.replication.part import open_ha_listeners, wan
 from rocketmq_sdk.broker_embedded.settings.config import MetricsExporterType
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import join_address, split_address
+from rocketmq_sdk.remoting.server import serve_together
 from rocketmq_sdk.transport.tcp import open_tcp_listeners
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Ports:
     """
 
     __slots__ = (
+        "_accepted",
         "_accepting",
         "_config",
         "_listen",
@@ -64,7 +66,8 @@ class Ports:
         self._listen = _parse_listen(listen)
         self._namesrv_listen = _parse_listen(namesrv_listen)
         self._config = config
-        self._accepting: list[tuple[trio.CancelScope, trio.Event]] = []
+        self._accepting = trio.CancelScope()
+        self._accepted: trio.Event | None = None
         self.host = _LOCAL_HOST
         self.port: int | None = None
         """The broker's own port; None without `listen`."""
@@ -132,32 +135,27 @@ class Ports:
 
         Each server has its listeners; slaves are served by `serve_slaves`.
         """
-        for server, listeners in servers:
-            if listeners:
-                await nursery.start(self._accept, server, listeners)
+        with_ports = [(server, listeners) for server, listeners in servers if listeners]
+        if with_ports:
+            self._accepted = trio.Event()
+            nursery.start_soon(self._accept, with_ports, self._accepted)
         if self.ha:
             await nursery.start(serve_slaves, self.ha)
 
     async def _accept(
-        self,
-        server: RemotingServer,
-        listeners: Sequence[trio.abc.Listener[Any]],
-        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+        self, servers: Sequence[tuple[RemotingServer, Listeners]], ended: trio.Event
     ) -> None:
-        ended = trio.Event()
         try:
-            with trio.CancelScope() as scope:
-                self._accepting.append((scope, ended))
-                await server.serve(listeners, task_status=task_status)
+            with self._accepting:
+                await serve_together(servers)
         finally:
             ended.set()
 
     async def stop_accepting(self) -> None:
-        """Accept no more connections; those that are open stay."""
-        for scope, _ended in self._accepting:
-            scope.cancel()
-        for _scope, ended in self._accepting:
-            await ended.wait()
+        """Accept no more connections, and close those that are open."""
+        self._accepting.cancel()
+        if self._accepted is not None:
+            await self._accepted.wait()
 
 
 def metrics_address(asked: str | int | None, config: BrokerConfig) -> tuple[str, int] | None:

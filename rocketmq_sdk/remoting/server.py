@@ -118,36 +118,28 @@ class RemotingServer:
 
         Closes the listeners. Never raises for what a connection does.
         """
-        self._token = trio.lowlevel.current_trio_token()
+        await serve_together([(self, listeners)], task_status)
+
+    async def _accept_all(
+        self, listeners: Sequence[trio.abc.Listener[Any]], connections: trio.Nursery
+    ) -> None:
+        """Accept until cancelled; then close the listeners and what came by them."""
         served: dict[ServedStream, None] = {}  # in order, unlike a set
-        async with trio.open_nursery() as nursery:
-            connections: trio.Nursery = await nursery.start(self._host)
-            try:
+        try:
+            if len(listeners) == 1:
+                await self._accept(listeners[0], connections, served)
+            else:
                 async with trio.open_nursery() as accepting:
                     for listener in listeners:
                         accepting.start_soon(self._accept, listener, connections, served)
-                    task_status.started()
-            finally:
-                async with bounded_cleanup(STOP_TIMEOUT):
-                    for listener in listeners:
-                        await listener.aclose()
-                    if served:
-                        async with trio.open_nursery() as closing:
-                            for channel in list(served):
-                                closing.start_soon(channel.aclose)
-                connections.cancel_scope.cancel()
-
-    @staticmethod
-    async def _host(task_status: trio.TaskStatus[trio.Nursery]) -> None:
-        """The nursery of connections.
-
-        It outlives the cancellation that ends accepting, so that they can be drained;
-        `serve` ends it.
-        """
-        async with trio.open_nursery() as connections:
-            connections.cancel_scope.shield = True
-            task_status.started(connections)
-            await trio.sleep_forever()
+        finally:
+            async with bounded_cleanup(STOP_TIMEOUT):
+                for listener in listeners:
+                    await listener.aclose()
+                if served:
+                    async with trio.open_nursery() as closing:
+                        for channel in list(served):
+                            closing.start_soon(channel.aclose)
 
     async def _accept(
         self,
@@ -293,3 +285,33 @@ class RemotingServer:
         async with bounded_cleanup(STOP_TIMEOUT), trio.open_nursery() as nursery:
             for channel in list(self.channels.values()):
                 nursery.start_soon(channel.aclose)
+
+
+async def serve_together(
+    servers: Sequence[tuple[RemotingServer, Sequence[trio.abc.Listener[Any]]]],
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """`serve` for several servers, by one task and one for each of them."""
+    left, over = len(servers), trio.Event()
+
+    async def accept(server: RemotingServer, listeners: Sequence[trio.abc.Listener[Any]]) -> None:
+        nonlocal left
+        try:
+            await server._accept_all(listeners, connections)
+        finally:
+            left -= 1
+            if not left:
+                over.set()
+
+    async with trio.open_nursery() as accepting:
+        # The connections outlive the cancellation that ends accepting, so that they can
+        # be drained.
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as connections:
+                for server, listeners in servers:
+                    server._token = trio.lowlevel.current_trio_token()
+                    accepting.start_soon(accept, server, listeners)
+                task_status.started()
+                if servers:
+                    await over.wait()
+                connections.cancel_scope.cancel()

@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import sys
-from typing import TYPE_CHECKING, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import trio
 
@@ -19,6 +19,8 @@ from rocketmq_sdk.errors import ConfigurationError, ConnectError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    _Found = tuple[socket.AddressFamily, socket.SocketKind, int, str, tuple[Any, ...]]
 
 logger = logging.getLogger("rocketmq_sdk.transport")
 
@@ -225,19 +227,19 @@ async def open_tcp_listeners(host: str | None, port: int) -> tuple[list[trio.Soc
 
 
 async def _bind(host: str | None, port: int) -> tuple[list[trio.SocketListener], int]:
-    found = await trio.socket.getaddrinfo(
+    found = _numeric(host, port) or await trio.socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
     listeners: list[trio.SocketListener] = []
     try:
         for family, kind, protocol, _, address in dict.fromkeys(found):
             try:
-                sock = trio.socket.socket(family, kind, protocol)
+                sock = socket.socket(family, kind, protocol)
             except OSError as error:
                 if error.errno == errno.EAFNOSUPPORT and len(found) > 1:
                     continue
                 raise
-            listeners.append(await _listen(sock, (address[0], port, *address[2:])))
+            listeners.append(_listen(sock, (address[0], port, *address[2:])))
             port = listeners[-1].socket.getsockname()[1]
     except BaseException:
         for listener in listeners:
@@ -246,14 +248,23 @@ async def _bind(host: str | None, port: int) -> tuple[list[trio.SocketListener],
     return listeners, port
 
 
-async def _listen(sock: trio.socket.SocketType, address: tuple[object, ...]) -> trio.SocketListener:
+def _numeric(host: str | None, port: int) -> Sequence[_Found]:
+    """The addresses of a host that nobody has to be asked for; none for a name."""
+    flags = socket.AI_PASSIVE | socket.AI_NUMERICHOST
+    try:
+        return socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
+    except OSError:
+        return []
+
+
+def _listen(sock: socket.socket, address: tuple[object, ...]) -> trio.SocketListener:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if sock.family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        await sock.bind(address)
+        sock.bind(address)
         sock.listen(BACKLOG)
     except BaseException:
         sock.close()
         raise
-    return trio.SocketListener(sock)
+    return trio.SocketListener(trio.socket.from_stdlib_socket(sock))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from rocketmq_sdk.broker_embedded.namesrv.registration import NEVER_MS
 from rocketmq_sdk.broker_embedded.store.services import OnCall
 from rocketmq_sdk.clock import monotonic_ms
 from rocketmq_sdk.names import ORDER_TOPIC_NAMESPACE
@@ -79,7 +80,7 @@ class Registrar:
             if channel is not None:
                 self._follow(channel)
             due = self._table.live.next_due_ms()
-            if due is not None:
+            if due is not None and due < NEVER_MS:
                 self.on_call.call()
             if due is not None and due < self._due_ms:
                 self._due_ms = due

@@ -360,6 +360,8 @@ class RegistrationService:
                 identity.broker_name,
                 identity.broker_id,
             )
+        if not self._remotes:
+            return
         with trio.move_on_after(timeout):
             async with trio.open_nursery() as nursery:
                 for remote in self._remotes:

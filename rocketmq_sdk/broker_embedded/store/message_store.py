@@ -245,7 +245,7 @@ class MessageStore(ReadableStore, RunsOnce):
     async def _close(self) -> None:
         """Make everything durable; the stop is clean only if all of it worked."""
         try:
-            if self._index.enabled:
+            if self._index.enabled and self._index.lacks_from is not None:
                 with trio.move_on_after(_BUILD_AT_CLOSE):
                     await self._index_builder.run()
             await self._flusher.flush()

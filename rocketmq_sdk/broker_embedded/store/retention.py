@@ -280,8 +280,7 @@ class RetentionService:
         self._followed = -1
         self._remove_again_at = float("-inf")
         self._not_before = self._clock.monotonic()
-        self._active = True
-        self._news.set()
+        self.note_activity()
 
     async def check(self) -> None:
         """One check. Failures are logged; the next check tries again."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import trio
 
+from rocketmq_sdk.broker_embedded.store.services import OnCall
 from rocketmq_sdk.broker_embedded.tables.table_file import DiskFile
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
@@ -83,6 +84,7 @@ class WrittenTable(ABC, Generic[Value]):
         self._next: _Write | None = None
         self._under_way: _Write | None = None
         self._wake = trio.Event()
+        self._on_call = OnCall()
         self._lock = trio.Lock()
         self._pending: set[str] = set()
         """Names whose values are not in the file yet."""
@@ -132,6 +134,7 @@ class WrittenTable(ABC, Generic[Value]):
         if write is None:
             write = self._next = _Write(version)
             self._wake.set()
+            self._on_call.call()
         write.undo += self._undo
         self._pending.update(name for _table, name, _before in self._undo)
         self._touch()
@@ -202,6 +205,11 @@ class WrittenTable(ABC, Generic[Value]):
         are there.
         """
         return self._next or self._under_way
+
+    def begin(self) -> OnCall:
+        """What `run` is called by, which writes changes from now on."""
+        self._running = True
+        return self._on_call
 
     async def run(self) -> None:
         """Write changes as they come, until cancelled."""

@@ -109,7 +109,7 @@ class TimerPart(Part):
         )
         if config.current.is_slave:
             return (delays,)
-        return (delays, SavedTable("timers", None, self.service.persist))
+        return (delays, SavedTable("timers", None, self.service.persist, self.service.has_to_save))
 
     async def load(self) -> None:
         """Read both, and listen to messages that have to wait."""

@@ -501,6 +501,13 @@ class TimerService:
             await trio.sleep(self._flush_seconds)
             await self.persist()
 
+    def has_to_save(self) -> bool:
+        """Whether `persist` has to write, or to wait for what is being written."""
+        timers, metrics = self.timers, self.timers.metrics
+        return self._durable and (
+            timers.has_to_flush() or metrics.dirty or self._unkept or self._flushing.locked()
+        )
+
     async def persist(self) -> None:
         """Make changed log, wheel and checkpoint durable.
 

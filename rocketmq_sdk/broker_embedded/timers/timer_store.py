@@ -284,12 +284,8 @@ class TimerStore:
 
         Half a window when that leaves enough for the next turn.
         """
-        window = self._window
-        return (
-            window // 2
-            if ahead_ms - window * self.precision_ms < window // 3 * self.precision_ms
-            else window
-        )
+        window, left = self._window, ahead_ms - self._window * self.precision_ms
+        return window // 2 if left < window // 3 * self.precision_ms else window
 
     # --- leaving
 
@@ -334,21 +330,27 @@ class TimerStore:
             master_queue_offset=offset,
         )
 
+    def has_to_flush(self) -> bool:
+        """Whether anything new can be made durable."""
+        changed = self._state() != self._saved or self.wheel.dirty
+        return changed and not (self.replaying or self._put_off)
+
+    def _state(self) -> tuple[int, int, int]:
+        return self.next_offset, self.log.end, self._finished
+
     def begin_flush(self) -> Flush | None:
         """What to make durable now; None when nothing has happened since."""
-        state = (self.next_offset, self.log.end, self._finished)
-        if self.replaying or self._put_off or (state == self._saved and not self.wheel.dirty):
+        if not self.has_to_flush():
             return None
-        old = self.checkpoint
         checkpoint = attrs.evolve(
-            old,
+            self.checkpoint,
             last_read_time=self.read_time,
             queue_offset=self.next_offset,
             master_queue_offset=self.next_offset,
             version_timestamp=self._clock.now_ms(),
-            version_counter=old.version_counter + 1,
+            version_counter=self.checkpoint.version_counter + 1,
         )
-        self._saved = state
+        self._saved = self._state()
         return Flush(checkpoint, self._store.max_physical_offset)
 
     def forget_flush(self) -> None:

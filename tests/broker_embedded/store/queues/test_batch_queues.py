@@ -226,6 +226,7 @@ async def test_old_batches_leave_with_their_log_files(autojump_clock: MockClock)
     ) as store:
         for _ in range(60):
             store.put(inner_batch(3))
+        await trio.sleep(20)  # until they are durable
         store.retention.clean_now()
         with trio.fail_after(3600):
             while store.min_physical_offset == 0:
