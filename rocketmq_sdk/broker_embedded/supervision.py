@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from enum import Enum
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
@@ -146,14 +145,14 @@ class _Watched:
         self.state = ServiceState.RUNNING
         self.last_error: str | None = None
         self.since_ms: int | None = None
-        self.told: set[str] = set()
+        self.told: frozenset[str] = frozenset()
         self.failures = 0
         self.started = 0.0
 
     def forget(self) -> None:
         """It is well."""
         self.last_error = self.since_ms = None
-        self.told.clear()
+        self.told = frozenset()
         self.failures = 0
 
     def health(self, now: float) -> ServiceHealth:
@@ -199,12 +198,11 @@ class Supervisor:
 
         `health` shows it at once.
         """
-        run = partial(nursery.start_soon, self._keep_running, self._watch(service))
-        on_call = service.on_call
+        watched, on_call = self._watch(service), service.on_call
         if on_call is None:
-            run()
+            nursery.start_soon(self._keep_running, watched)
             return
-        on_call.attach(run)
+        on_call.attach(nursery, self._keep_running, watched)
         if on_call.after is not None:
             self._due.append((trio.current_time() + on_call.after, on_call))
 
@@ -262,9 +260,8 @@ class Supervisor:
         if watched.since_ms is None:
             watched.since_ms = self._clock.now_ms()
         if text not in watched.told:
-            if len(watched.told) >= _REMEMBERED:
-                watched.told.clear()
-            watched.told.add(text)
+            others = watched.told if len(watched.told) < _REMEMBERED else frozenset[str]()
+            watched.told = others | {text}
             logger.error(
                 "the %s of the broker failed and is started again: %s",
                 name,

@@ -203,9 +203,22 @@ def in_thread(
     thread = request.getfixturevalue("rocketmq_threads").get(wanted)
     if wanted.seed:
         thread.run(lambda: thread.broker.seed(**wanted.seeding()))
-    with _reporting(request, lambda: thread.look(thread.broker.report)):
+    stash = request.node.stash
+    stash[_LIVE] = lambda: thread.look(thread.broker.report)
+    try:
         yield face(thread)
-        thread.look(thread.broker.check)
+        thread.look(lambda: _keep_and_check(stash, thread.broker))
+    except RocketMQError as error:
+        stash.setdefault(_REPORT, str(error))
+        raise
+    finally:
+        del stash[_LIVE]
+
+
+def _keep_and_check(stash: pytest.Stash, broker: TestBroker) -> None:
+    """Both by one call: each costs a change of threads and back."""
+    stash[_REPORT] = broker.report()
+    broker.check()
 
 
 def plain_in_thread(request: pytest.FixtureRequest) -> Iterator[object]:

@@ -22,31 +22,38 @@ class OnCall:
     before that starts at once.
     """
 
-    __slots__ = ("_start", "after", "called")
+    __slots__ = ("_arguments", "_nursery", "_run", "after", "called")
 
     def __init__(self) -> None:
         self.called = False
         """Whether it has its task, or is to have it at once."""
         self.after: float | None = None
         """Seconds from the start on after which it is called whatever happens."""
-        self._start: Callable[[], None] | None = None
+        self._nursery: trio.Nursery | None = None
+        self._run: Callable[..., Awaitable[None]]
+        self._arguments: tuple[object, ...] = ()
 
     def call(self) -> None:
         """There is something to do; nothing happens if it was called before."""
         if not self.called:
             self.called = True
-            if self._start is not None:
-                self._start()
+            self._start()
 
-    def attach(self, start: Callable[[], None]) -> None:
-        """Let `start` start its task when it is called."""
-        self._start = start
+    def attach(
+        self, nursery: trio.Nursery, run: Callable[..., Awaitable[None]], *arguments: object
+    ) -> None:
+        """Start the task `run(*arguments)` in a nursery when it is called."""
+        self._nursery, self._run, self._arguments = nursery, run, arguments
         if self.called:
-            start()
+            self._start()
+
+    def _start(self) -> None:
+        if self._nursery is not None:
+            self._nursery.start_soon(self._run, *self._arguments)
 
     def dismiss(self) -> None:
         """Start nothing from now on."""
-        self._start = None
+        self._nursery = None
 
 
 class StoreService(NamedTuple):

@@ -10,6 +10,7 @@ not have its default value is taken as it is.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.store.config import (
@@ -47,6 +48,7 @@ _HEAD: Final = (
 )
 
 
+@lru_cache(maxsize=8)
 def fitted_in_memory(config: StoreConfig) -> StoreConfig:
     """Settings of a store in memory, with files of which `memory_limit` holds many.
 

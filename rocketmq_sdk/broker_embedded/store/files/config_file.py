@@ -37,14 +37,14 @@ _B = TypeVar("_B", bound="Body")
 class ConfigFile:
     """A JSON value under a name such as `topics.json`."""
 
-    __slots__ = ("_files", "_foreign", "_lock", "_path", "_private", "_sound", "name")
+    __slots__ = ("_files", "_foreign", "_made_lock", "_path", "_private", "_sound", "name")
 
     def __init__(self, files: FileSystem, name: str, *, private: bool = False) -> None:
         """A `private` file can be read by its owner alone."""
         self.name = name
         self._private = private
         self._files = files
-        self._lock = trio.Lock()
+        self._made_lock: trio.Lock | None = None
         self._sound = False
         """Whether the file is known to hold what this object wrote or read."""
         self._path = f"{DIRECTORY}/{name}"
@@ -53,6 +53,13 @@ class ConfigFile:
 
         They are written again with each new value that does not have them.
         """
+
+    @property
+    def _lock(self) -> trio.Lock:
+        """Made with the first save: most files of a broker in memory have none."""
+        if self._made_lock is None:
+            self._made_lock = trio.Lock()
+        return self._made_lock
 
     def load(self) -> object | None:
         """The value stored last; None when there is none.
