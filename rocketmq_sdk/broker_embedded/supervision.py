@@ -210,7 +210,7 @@ class Supervisor:
         """Call the services whose time has come; ends when none is left."""
         for moment, on_call in sorted(self._due, key=lambda due: due[0]):
             if not on_call.called:
-                await sleep(moment - trio.current_time())
+                await sleep(max(0.0, moment - trio.current_time()))
                 on_call.call()
 
     def dismiss(self) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.broker_embedded.part import AfterError, Service
@@ -199,6 +201,28 @@ async def test_one_on_call_has_its_task_from_when_it_is_called(
         await trio.sleep(1)
         nursery.cancel_scope.cancel()
     assert starts == ["before 0", "called 0.1", "before 0.5", "early 5"]
+
+
+async def test_a_clock_that_jumps_over_several_moments_has_all_called(
+    mock_clock: MockClock, supervisor: Supervisor
+) -> None:
+    started: list[str] = []
+
+    async def run(name: str) -> None:
+        started.append(name)
+        await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        for after, name in ((5, "second"), (1, "first"), (1000, "later")):
+            on_call = OnCall()
+            on_call.after = after
+            supervisor.start(nursery, Service(name, partial(run, name), on_call=on_call))
+        nursery.start_soon(supervisor.call_in_time)
+        await wait_all_tasks_blocked()
+        mock_clock.jump(100)
+        await wait_all_tasks_blocked()
+        assert started == ["first", "second"]
+        nursery.cancel_scope.cancel()
 
 
 async def test_an_idle_broker_has_hardly_a_task(autojump_clock: MockClock) -> None:
