@@ -58,6 +58,7 @@ class _Batch:
         "owner",
         "size",
         "topic",
+        "whole",
         "withdrawn",
     )
 
@@ -89,7 +90,10 @@ class _Batch:
         self.gone = False
         self.withdrawn: set[int] = set()
         """Places of messages that were taken back before the batch left."""
-        self.offset_ids: list[str] | None = None
+        self.whole: SendResult | None = None
+        """The result of the batch, once each of its messages has one."""
+        self.offset_ids: list[str] = []
+        """By the messages that were sent; empty where the broker gave too few."""
 
     @trio.lowlevel.enable_ki_protection
     def name(self) -> None:
@@ -121,19 +125,11 @@ class _Batch:
 
         Raises the error of the batch.
         """
-        withdrawn = self.withdrawn
-        if withdrawn and index in withdrawn:
-            raise ClosedError("the message was given up by its sender")
-        whole = self.handle.outcome()
-        offset_ids = self.offset_ids
-        if offset_ids is None:
-            offset_ids = self.offset_ids = whole.offset_message_id.split(",")
+        whole = self.whole or self._finished(index)
         message_id = self.ids[index]
-        sent = len(self.ids)
-        if withdrawn:
-            index -= sum(1 for other in withdrawn if other < index)
-            sent -= len(withdrawn)
-        offset_id = offset_ids[index] if len(offset_ids) == sent else whole.offset_message_id
+        if self.withdrawn:
+            index -= sum(1 for other in self.withdrawn if other < index)
+        offset_id = self.offset_ids[index] if self.offset_ids else whole.offset_message_id
         return SendResult(
             whole.status,
             message_id,
@@ -145,6 +141,19 @@ class _Batch:
             whole.region_id,
             whole.trace_on,
         )
+
+    def _finished(self, index: int) -> SendResult:
+        """The result of the batch if it has one of the message; raises else."""
+        if index in self.withdrawn:
+            raise ClosedError("the message was given up by its sender")
+        whole = self.handle.outcome()
+        if not self.offset_ids:
+            offset_ids = whole.offset_message_id.split(",")
+            if len(offset_ids) == len(self.ids) - len(self.withdrawn):
+                self.offset_ids = offset_ids
+        if not self.withdrawn:
+            self.whole = whole  # from now on nobody need ask
+        return whole
 
 
 class AccumulatedHandle:
