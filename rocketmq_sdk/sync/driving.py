@@ -444,13 +444,13 @@ class Driving:
             if signals.came or not waits:
                 self._asked = job
                 return True
-            if timeout <= 0:
-                events = turns.events(0)
-                continue
             if looks:
-                looks, events = self._look(job, signals)
+                looks, events = self._look(job, signals, busy=timeout <= 0)
                 if events is None:
                     return False
+                continue
+            if timeout <= 0:
+                events = turns.events(0)
                 continue
             waits -= 1
             events = turns.events(min(timeout, PATIENCE))
@@ -472,17 +472,21 @@ class Driving:
         self._leave_socket()
         return False
 
-    def _look(self, job: Job, signals: PostponedSignals | _NoSignals) -> tuple[bool, Any]:
+    def _look(
+        self, job: Job, signals: PostponedSignals | _NoSignals, *, busy: bool
+    ) -> tuple[bool, Any]:
         """Look for the answer until it has come, or trio has something to do.
 
-        Whether to go on looking, and what trio's selector has: None when the call is
-        done, and there is nothing to do.
+        Once if it is `busy`, since nobody else looks. Whether to go on looking, and
+        what trio's selector has: None when the call is done, and there is nothing to
+        do.
         """
         wait, turns = self._socket, self._turns
         assert wait is not None
-        while (found := wait.look(TURNS)) is None:
+        cost = 1.0 if busy else TURNS
+        while (found := wait.look(cost)) is None:
             events = turns.events(0)
-            if events or signals.came:
+            if events or busy or signals.came:
                 return True, events
         self._refuse_fork()
         if job.done:

@@ -28,12 +28,12 @@ from rocketmq_sdk import (
     aio,
     sync,
 )
-from rocketmq_sdk.remoting import caller_stream
+from rocketmq_sdk.remoting import caller_stream, served_stream
 from rocketmq_sdk.remoting.caller_stream import CallerStream
 from rocketmq_sdk.testing.threads import BlockingBroker, BrokerThread
 from support.asyncio_run import run
 from support.doors import DOORS, DoorUnderTest
-from support.spinning import Hasty, Never
+from support.spinning import Hasty, Never, Patient
 from support.waiting import plain_until
 
 if TYPE_CHECKING:
@@ -273,6 +273,20 @@ def test_a_loop_that_is_closed_while_one_waits_at_the_socket(broker: BlockingBro
 
     run(main)
     gc.collect()
+
+
+def test_a_sender_looks_while_the_run_is_busy_with_something_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(served_stream, "Spinning", Patient)  # so that trio never waits
+    with (
+        sync.EmbeddedBroker(listen="127.0.0.1:0", namesrv_listen="127.0.0.1:0") as broker,
+        sync.Producer("shop", namesrv=broker.namesrv_address) as producer,
+    ):
+        for number in range(20):
+            for _ in range(2):  # it is alone at the broker, which sees no answers meanwhile
+                producer.send_oneway(Message("orders", b"1"))
+            assert producer.send(Message("own", b"2"), key=1).queue_offset == number
 
 
 @pytest.mark.parametrize("of_uvloop", [False, True])
