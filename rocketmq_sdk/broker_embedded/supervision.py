@@ -135,24 +135,46 @@ class JoinedTroubles:
         return chain.from_iterable(self._parts)
 
 
+_NOTHING: Final[frozenset[str]] = frozenset()
+
+
 class _Watched:
     """A service, and how it is."""
 
-    __slots__ = ("failures", "last_error", "service", "since_ms", "started", "state", "told")
+    __slots__ = (
+        "_nursery",
+        "_supervisor",
+        "failures",
+        "last_error",
+        "service",
+        "since_ms",
+        "started",
+        "state",
+        "told",
+    )
 
-    def __init__(self, service: Service) -> None:
+    def __init__(
+        self, service: Service, supervisor: Supervisor, nursery: trio.Nursery | None
+    ) -> None:
         self.service = service
+        self._supervisor = supervisor
+        self._nursery = nursery
         self.state = ServiceState.RUNNING
         self.last_error: str | None = None
         self.since_ms: int | None = None
-        self.told: frozenset[str] = frozenset()
+        self.told = _NOTHING
         self.failures = 0
         self.started = 0.0
+
+    def start(self) -> None:
+        """Give it its task."""
+        if self._nursery is not None:
+            self._nursery.start_soon(self._supervisor.keep_running, self)
 
     def forget(self) -> None:
         """It is well."""
         self.last_error = self.since_ms = None
-        self.told = frozenset()
+        self.told = _NOTHING
         self.failures = 0
 
     def health(self, now: float) -> ServiceHealth:
@@ -184,7 +206,7 @@ class Supervisor:
 
     async def run(self, service: Service) -> None:
         """Run a service until cancelled, or until it ends by itself."""
-        await self._keep_running(self._watch(service))
+        await self.keep_running(self._watch(service))
 
     def start_of_store(self, nursery: trio.Nursery, service: StoreService) -> None:
         """`start` a service of the store; one that the log depends on is fatal."""
@@ -198,11 +220,11 @@ class Supervisor:
 
         `health` shows it at once.
         """
-        watched, on_call = self._watch(service), service.on_call
+        watched, on_call = self._watch(service, nursery), service.on_call
         if on_call is None:
-            nursery.start_soon(self._keep_running, watched)
+            watched.start()
             return
-        on_call.attach(nursery, self._keep_running, watched)
+        on_call.attach(watched)
         if on_call.after is not None:
             self._due.append((trio.current_time() + on_call.after, on_call))
 
@@ -219,13 +241,14 @@ class Supervisor:
             if watched.service.on_call is not None:
                 watched.service.on_call.dismiss()
 
-    def _watch(self, service: Service) -> _Watched:
-        watched = _Watched(service)
+    def _watch(self, service: Service, nursery: trio.Nursery | None = None) -> _Watched:
+        watched = _Watched(service, self, nursery)
         watched.started = self._clock.monotonic()
         self._services.append(watched)
         return watched
 
-    async def _keep_running(self, watched: _Watched) -> None:
+    async def keep_running(self, watched: _Watched) -> None:
+        """`run` what is watched."""
         service = watched.service
         while True:
             watched.state = ServiceState.RUNNING
@@ -260,7 +283,7 @@ class Supervisor:
         if watched.since_ms is None:
             watched.since_ms = self._clock.now_ms()
         if text not in watched.told:
-            others = watched.told if len(watched.told) < _REMEMBERED else frozenset[str]()
+            others = watched.told if len(watched.told) < _REMEMBERED else _NOTHING
             watched.told = others | {text}
             logger.error(
                 "the %s of the broker failed and is started again: %s",

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import trio
 
+from rocketmq_sdk.transport.tcp import wait_connected
+
 if TYPE_CHECKING:
     from trio.abc import Listener
 
@@ -125,18 +127,22 @@ class Accepting:
     descriptors or memory, or the peer is gone already.
     """
 
-    __slots__ = ("_listener", "_logger", "_told", "_what")
+    __slots__ = ("_began", "_listener", "_logger", "_told", "_what")
 
     def __init__(self, listener: Listener[Any], what: str, logger: logging.Logger) -> None:
         self._listener = listener
         self._what = what
         self._logger = logger
         self._told = Told()
+        self._began = False
 
     async def next(self) -> Any:
         """The next one; None when the listener is closed."""
         while True:
             try:
+                if not self._began:  # most likely nobody has come yet
+                    self._began = True
+                    await wait_connected(self._listener)
                 return await self._listener.accept()
             except trio.ClosedResourceError:
                 return None

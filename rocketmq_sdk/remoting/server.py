@@ -24,6 +24,7 @@ from rocketmq_sdk.remoting.local import (
 from rocketmq_sdk.remoting.places import Accepting, Places
 from rocketmq_sdk.remoting.served_stream import ServedStream
 from rocketmq_sdk.transport.addresses import stream_addresses
+from rocketmq_sdk.transport.tcp import close_now
 from rocketmq_sdk.transport.tls import TlsMode, accept_tls
 
 if TYPE_CHECKING:
@@ -133,13 +134,11 @@ class RemotingServer:
                     for listener in listeners:
                         accepting.start_soon(self._accept, listener, connections, served)
         finally:
-            async with bounded_cleanup(STOP_TIMEOUT):
-                for listener in listeners:
-                    await listener.aclose()
-                if served:
-                    async with trio.open_nursery() as closing:
-                        for channel in list(served):
-                            closing.start_soon(channel.aclose)
+            left: list[Any] = [each for each in listeners if not close_now(each)]
+            if left or served:
+                async with bounded_cleanup(STOP_TIMEOUT), trio.open_nursery() as closing:
+                    for closes in (*left, *served):
+                        closing.start_soon(closes.aclose)
 
     async def _accept(
         self,

@@ -226,6 +226,25 @@ async def open_tcp_listeners(host: str | None, port: int) -> tuple[list[trio.Soc
     raise AssertionError("unreachable")
 
 
+async def wait_connected(listener: trio.abc.Listener[Any]) -> None:
+    """Wait until somebody connects, where it is a TCP listener.
+
+    The bare `accept` of trio first asks the socket in vain, as `receive_some` does.
+    """
+    if isinstance(listener, trio.SocketListener) and sys.platform != "win32":
+        sock = listener.socket
+        if sock.fileno() >= 0:
+            await trio.lowlevel.wait_readable(sock)
+
+
+def close_now(listener: trio.abc.Listener[Any]) -> bool:
+    """Close a TCP listener without a turn of the loop; False for another one."""
+    if not isinstance(listener, trio.SocketListener):
+        return False
+    listener.socket.close()
+    return True
+
+
 async def _bind(host: str | None, port: int) -> tuple[list[trio.SocketListener], int]:
     found = _numeric(host, port) or await trio.socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -6,12 +6,19 @@ like its own, and ends only when the log can no longer be trusted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     import trio
+
+
+class Startable(Protocol):
+    """A service that has no task yet."""
+
+    def start(self) -> None:
+        """Give it its task."""
 
 
 class OnCall:
@@ -22,38 +29,31 @@ class OnCall:
     before that starts at once.
     """
 
-    __slots__ = ("_arguments", "_nursery", "_run", "after", "called")
+    __slots__ = ("_service", "after", "called")
 
     def __init__(self) -> None:
         self.called = False
         """Whether it has its task, or is to have it at once."""
         self.after: float | None = None
         """Seconds from the start on after which it is called whatever happens."""
-        self._nursery: trio.Nursery | None = None
-        self._run: Callable[..., Awaitable[None]]
-        self._arguments: tuple[object, ...] = ()
+        self._service: Startable | None = None
 
     def call(self) -> None:
         """There is something to do; nothing happens if it was called before."""
         if not self.called:
             self.called = True
-            self._start()
+            if self._service is not None:
+                self._service.start()
 
-    def attach(
-        self, nursery: trio.Nursery, run: Callable[..., Awaitable[None]], *arguments: object
-    ) -> None:
-        """Start the task `run(*arguments)` in a nursery when it is called."""
-        self._nursery, self._run, self._arguments = nursery, run, arguments
+    def attach(self, service: Startable) -> None:
+        """Start a service when it is called."""
+        self._service = service
         if self.called:
-            self._start()
-
-    def _start(self) -> None:
-        if self._nursery is not None:
-            self._nursery.start_soon(self._run, *self._arguments)
+            service.start()
 
     def dismiss(self) -> None:
         """Start nothing from now on."""
-        self._nursery = None
+        self._service = None
 
 
 class StoreService(NamedTuple):

@@ -142,7 +142,10 @@ class ScheduleService:
                 if 0 < level <= self._levels.maximum
             }
             self.data_version = wrapper.data_version or DataVersion()
-        for level in range(1, self._levels.maximum + 1):
+        queues = {queue_id + 1 for queue_id in self._store.queue_ids(SCHEDULE_TOPIC)}
+        for level in sorted(queues | self._offsets.keys()):
+            if level > self._levels.maximum:
+                continue
             least = self._store.min_offset(SCHEDULE_TOPIC, level - 1)
             most = self._store.max_offset(SCHEDULE_TOPIC, level - 1)
             if level in self._offsets or most:

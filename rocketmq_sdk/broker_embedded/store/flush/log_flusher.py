@@ -213,6 +213,8 @@ class LogFlusher:
         if self._has_thread:
             await self._flush_by_thread()
             return
+        if self.flushed.value >= self._log.position and self._state.log_problem is None:
+            return
         async with self._busy:
             if self._state.failure is not None:
                 return
