@@ -32,6 +32,7 @@ from rocketmq_sdk.broker_embedded.store.sizing import (
     fitted_in_memory,
     fitted_on_disk,
     note_sizes,
+    without_size_limit,
 )
 from rocketmq_sdk.broker_embedded.supervision import BrokerHealth, Supervisor, error_text
 from rocketmq_sdk.clock import Clock, TrioClock
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.part import SavedTable
     from rocketmq_sdk.broker_embedded.request import Request
     from rocketmq_sdk.broker_embedded.settings.options import BrokerOptions
-    from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
     from rocketmq_sdk.remoting.channel import Channel, Handler, Turn
     from rocketmq_sdk.remoting.source import ChannelSource
@@ -78,7 +78,6 @@ _FOR_LAST_SAVE: Final = 0.2
 """The part of the time for closing that is kept for saving tables once more."""
 _FOR_LEAVING: Final = 0.4
 """The part that telling others may take."""
-_NO_LIMIT: Final = (1 << 31) - 1
 
 
 class EmbeddedBroker(RunsOnce):
@@ -272,7 +271,7 @@ class EmbeddedBroker(RunsOnce):
             packed = pack_host(*split_address(self._ports.own_address))
             files = self._files()
             sized = self._fit_sizes(files)
-            store = MessageStore(self._store_config(), files, self._clock, packed)
+            store = MessageStore(without_size_limit(self.config.store), files, self._clock, packed)
             store.on_recovery = self._told_recovery()
             supervisor = Supervisor(self._clock, lambda: store.failure)
             store.start_service = supervisor.start_of_store
@@ -341,15 +340,6 @@ class EmbeddedBroker(RunsOnce):
             return False
         self._live.current = with_values(config, store=fitted)
         return on_disk
-
-    def _store_config(self) -> StoreConfig:
-        """The store's settings without its own limit of sizes.
-
-        What clients send is checked before it gets there, against the limit in force.
-        What was acknowledged under a higher limit and is due now is stored whatever its
-        size.
-        """
-        return with_values(self.config.store, max_message_size=_NO_LIMIT)
 
     def _files(self) -> FileSystem:
         if self._path is None:

@@ -243,7 +243,6 @@ class Supervisor:
 
     def _watch(self, service: Service, nursery: trio.Nursery | None = None) -> _Watched:
         watched = _Watched(service, self, nursery)
-        watched.started = self._clock.monotonic()
         self._services.append(watched)
         return watched
 

@@ -302,15 +302,13 @@ async def serve_together(
             if not left:
                 over.set()
 
-    async with trio.open_nursery() as accepting:
-        # The connections outlive the cancellation that ends accepting, so that they can
-        # be drained.
-        with trio.CancelScope(shield=True):
-            async with trio.open_nursery() as connections:
-                for server, listeners in servers:
-                    server._token = trio.lowlevel.current_trio_token()
-                    accepting.start_soon(accept, server, listeners)
-                task_status.started()
-                if servers:
-                    await over.wait()
-                connections.cancel_scope.cancel()
+    async with trio.open_nursery() as accepting, trio.open_nursery() as connections:
+        # They outlive the cancellation that ends accepting: they are drained.
+        connections.cancel_scope.shield = True
+        for server, listeners in servers:
+            server._token = trio.lowlevel.current_trio_token()
+            accepting.start_soon(accept, server, listeners)
+        task_status.started()
+        if servers:
+            await over.wait()
+        connections.cancel_scope.cancel()

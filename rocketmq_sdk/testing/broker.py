@@ -275,6 +275,8 @@ class TestBroker(RunsOnce):
 
     async def _leave_network(self) -> None:
         listeners, self._listeners = self._listeners, []
+        if not listeners:
+            return
         with trio.CancelScope(shield=True):
             for listener in listeners:
                 await listener.aclose()

@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import sys
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import trio
@@ -246,7 +247,7 @@ def close_now(listener: trio.abc.Listener[Any]) -> bool:
 
 
 async def _bind(host: str | None, port: int) -> tuple[list[trio.SocketListener], int]:
-    found = _numeric(host, port) or await trio.socket.getaddrinfo(
+    found = _numeric(host) or await trio.socket.getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
     listeners: list[trio.SocketListener] = []
@@ -267,11 +268,15 @@ async def _bind(host: str | None, port: int) -> tuple[list[trio.SocketListener],
     return listeners, port
 
 
-def _numeric(host: str | None, port: int) -> Sequence[_Found]:
-    """The addresses of a host that nobody has to be asked for; none for a name."""
+@lru_cache(maxsize=64)
+def _numeric(host: str | None) -> Sequence[_Found]:
+    """The addresses of a host that nobody has to be asked for; none for a name.
+
+    Their port is 0.
+    """
     flags = socket.AI_PASSIVE | socket.AI_NUMERICHOST
     try:
-        return socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
+        return socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=flags)
     except OSError:
         return []
 

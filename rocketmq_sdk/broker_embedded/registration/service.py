@@ -278,9 +278,10 @@ class RegistrationService:
 
         It has then registered this broker, or could not be reached.
         """
-        with trio.move_on_after(WAIT_SECONDS):
-            for remote in self._remotes:
-                await remote.told.wait()
+        if self._remotes:
+            with trio.move_on_after(WAIT_SECONDS):
+                for remote in self._remotes:
+                    await remote.told.wait()
 
     async def _follow(self, remote: _Remote) -> None:
         while True:

@@ -39,6 +39,7 @@ _NAMES: Final = {
     "mapped_file_size_timer_log": "mappedFileSizeTimerLog",
 }
 _DEFAULTS: Final = StoreConfig()
+_NO_LIMIT: Final = (1 << 31) - 1
 _RECORD_EXTRA: Final = 128 * 1024
 _LARGEST_FRAME: Final = 16 * MEBIBYTE
 _INDEX_BYTES_PER_SLOT: Final = 4 + 4 * 20
@@ -68,6 +69,16 @@ def fitted_in_memory(config: StoreConfig) -> StoreConfig:
             "mapped_file_size_timer_log": max(limit // 256, 16 * 1024),
         },
     )
+
+
+@lru_cache(maxsize=8)
+def without_size_limit(config: StoreConfig) -> StoreConfig:
+    """Settings without the store's own limit of sizes, for the store of a broker.
+
+    What clients send is checked before it gets there, against the limit in force. What
+    was acknowledged under a higher limit and is due now is stored whatever its size.
+    """
+    return with_values(config, max_message_size=_NO_LIMIT)
 
 
 def fitted_on_disk(config: StoreConfig, files: FileSystem, *, choose: bool) -> StoreConfig:
