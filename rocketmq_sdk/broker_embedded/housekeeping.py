@@ -80,8 +80,8 @@ class Housekeeping:
                 now = trio.current_time()
                 for name in [name for name, when in self._due.items() if when <= now]:
                     job = self._jobs[name]
+                    del self._due[name]  # after an error it has to wait, and no other
                     if job.begin() and job.work is not None:
-                        del self._due[name]
                         nursery.start_soon(self._work, name, job.work)
                     else:
                         self._due[name] = now + job.interval_ms() / 1000

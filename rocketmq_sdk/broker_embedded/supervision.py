@@ -11,6 +11,7 @@ and says why (`MessageStore.failure`), and the broker goes on serving what it ha
 from __future__ import annotations
 
 import logging
+from contextvars import copy_context
 from enum import Enum
 from itertools import chain
 from typing import TYPE_CHECKING, Final
@@ -168,8 +169,12 @@ class _Watched:
 
     def start(self) -> None:
         """Give it its task."""
-        if self._nursery is not None:
-            self._nursery.start_soon(self._supervisor.keep_running, self)
+        nursery = self._nursery
+        # One that ends by an error is closed some time after it was cancelled.
+        if nursery is not None and not nursery.cancel_scope.cancel_called:
+            supervisor = self._supervisor
+            # A service outlives the request that calls it, and has not its context.
+            supervisor.context.run(nursery.start_soon, supervisor.keep_running, self)
 
     def forget(self) -> None:
         """It is well."""
@@ -187,7 +192,16 @@ class _Watched:
 class Supervisor:
     """Runs services, and knows how they and the saving of tables are."""
 
-    __slots__ = ("_clock", "_due", "_services", "more", "refusing", "tables", "troubles")
+    __slots__ = (
+        "_clock",
+        "_due",
+        "_services",
+        "context",
+        "more",
+        "refusing",
+        "tables",
+        "troubles",
+    )
 
     def __init__(self, clock: Clock, refusing: Callable[[], str | None]) -> None:
         """`refusing` tells why messages are refused; None while they are accepted.
@@ -199,6 +213,8 @@ class Supervisor:
         self.troubles: Callable[[], Iterable[str]] = tuple
         self._services: list[_Watched] = []
         self._due: list[tuple[float, OnCall]] = []
+        self.context = copy_context()
+        """That of who opens the broker, for all services."""
         self.refusing = refusing
         self.more: list[Iterable[str]] = []
         self.tables = Complaints()

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 _HAS_ENDED: Final = "the test broker has ended"
+_END_OF_REST_WITHIN: Final = 2.0
+"""The same where something else did not end, which may keep the others from it."""
 
 
 class BrokerThread:
@@ -86,9 +88,9 @@ class BrokerThread:
         Raises what leaving a `TestBroker` raises, unless the block ends with an error.
         """
         thread = self._thread
-        if self._end is not None and thread.usable:
+        if self._end is not None and thread.runs:
             thread.tell(self._end.set)
-            if not self._over.wait(END_WITHIN):
+            if not self._over.wait(END_WITHIN if thread.usable else _END_OF_REST_WITHIN):
                 thread.give_up()
         self._end_own()
         if self._error is not None and kind is None:

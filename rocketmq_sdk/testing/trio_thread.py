@@ -61,7 +61,12 @@ class TrioThread:
 
         Not in a forked child, which has no other threads than the one that forked.
         """
-        return self._is_here and self._thread.is_alive() and not self._given_up
+        return self.runs and not self._given_up
+
+    @property
+    def runs(self) -> bool:
+        """Whether what lives in it can still end as it should."""
+        return self._is_here and self._thread.is_alive()
 
     @property
     def _is_here(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.broker_embedded.part import AfterError, Service
+from rocketmq_sdk.broker_embedded.housekeeping import Housekeeping
+from rocketmq_sdk.broker_embedded.part import AfterError, SavedTable, Service
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.queues.removed_queues import RemovedQueues
@@ -201,6 +203,73 @@ async def test_one_on_call_has_its_task_from_when_it_is_called(
         await trio.sleep(1)
         nursery.cancel_scope.cancel()
     assert starts == ["before 0", "called 0.1", "before 0.5", "early 5"]
+
+
+async def test_one_on_call_has_the_context_of_who_runs_services(
+    autojump_clock: MockClock, supervisor: Supervisor
+) -> None:
+    of_whom, seen = ContextVar("of_whom", default="nobody"), list[str]()
+
+    async def run() -> None:
+        seen.append(of_whom.get())
+        await trio.lowlevel.checkpoint()
+
+    async def ask(on_call: OnCall) -> None:
+        of_whom.set("a request")
+        on_call.call()
+        await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        on_call = OnCall()
+        supervisor.start(nursery, Service("called", run, on_call=on_call))
+        of_whom.set("somebody later")
+        nursery.start_soon(ask, on_call)
+    assert seen == ["nobody"]
+
+
+async def test_one_that_is_called_after_an_error_has_ended_all_stays_where_it_is(
+    autojump_clock: MockClock, supervisor: Supervisor
+) -> None:
+    on_call = OnCall()
+
+    async def end_by_error() -> None:
+        async with trio.open_nursery() as nursery:
+            supervisor.start(nursery, Service("called", trio.sleep_forever, on_call=on_call))
+            raise ValueError("odd")
+
+    with pytest.raises(ExceptionGroup):
+        await end_by_error()
+    on_call.call()
+
+
+async def test_a_job_that_fails_keeps_no_other_of_the_housekeeping_waiting(
+    autojump_clock: MockClock,
+) -> None:
+    tries: list[float] = []
+
+    def fails() -> bool:
+        tries.append(trio.current_time())
+        raise ValueError("odd")
+
+    saved: list[float] = []
+
+    async def save() -> None:
+        saved.append(trio.current_time())
+
+    def changed() -> bool:
+        return True
+
+    async with EmbeddedBroker() as broker, trio.open_nursery() as nursery:
+        tables = [
+            SavedTable("odd", lambda: 5000, save, fails),
+            SavedTable("even", lambda: 5000, save, changed),
+        ]
+        supervisor = Supervisor(TrioClock(), lambda: None)
+        supervisor.start(nursery, Housekeeping(broker.core, tables).service())
+        nursery.start_soon(supervisor.call_in_time)
+        await trio.sleep(601)
+        nursery.cancel_scope.cancel()
+    assert min(len(saved), len(tries)) > 15
 
 
 async def test_a_clock_that_jumps_over_several_moments_has_all_called(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import pytest
 import trio
 
 from rocketmq_sdk.errors import ClosedError, ConfigurationError
+from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.testing import UnhitFaultError, trio_thread
 from rocketmq_sdk.testing.threads import BlockingBroker, BrokerThread
 from rocketmq_sdk.testing.trio_thread import KeptThread, TrioThread
@@ -110,6 +112,15 @@ def test_a_broker_that_does_not_end_leaves_the_next_one_another_thread(
         stuck.end()
     with pytest.raises(ClosedError):
         thread.look(int)
+
+
+def test_one_that_does_not_end_keeps_no_other_from_it(kept: KeptThread) -> None:
+    with broker_in(kept) as thread:
+        kept.get().give_up()
+    with pytest.raises(ClosedError, match="the test broker has ended"):
+        thread.look(int)
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(split_address(str(thread.broker.namesrv_address)), 5)
 
 
 def test_the_end_of_the_thread_is_the_end_of_all_in_it() -> None:

@@ -202,7 +202,10 @@ class RetentionService:
     def begin(self) -> OnCall:
         """What `run` is called by from now on; the store is loaded."""
         self._not_before = self._clock.monotonic() + FIRST_CHECK_SECONDS
-        if self._delay() is not None:
+        if self._files.write_through:
+            # The disk may be full, and a life before may have left files behind.
+            self._active, self._on_call.after = True, FIRST_CHECK_SECONDS
+        elif self._delay() is not None:
             self._on_call.call()
         return self._on_call
 

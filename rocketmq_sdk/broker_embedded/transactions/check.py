@@ -133,7 +133,7 @@ class TransactionCheckService:
     def begin(self) -> OnCall:
         """What `run` is called by from now on; the table is loaded."""
         interval = self._config.current.transaction_check_interval / 1000
-        self._next_at, self._on_call.after = self._clock.monotonic() + interval, interval
+        self._next_at, self._on_call.after = trio.current_time() + interval, interval
         if self._table.unread or self._unended:
             self._on_call.call()
         return self._on_call
@@ -145,11 +145,13 @@ class TransactionCheckService:
         self._table.unread.clear()
         self._write_missing_ops()
         while True:
-            await sleep(max(0.0, self._next_at - self._clock.monotonic()))
-            interval = self._config.current.transaction_check_interval / 1000
-            self._next_at = self._clock.monotonic() + interval
-            self._write_missing_ops()
-            await self.round()
+            await sleep(max(0.0, self._next_at - trio.current_time()))
+            try:
+                self._write_missing_ops()
+                await self.round()
+            finally:
+                interval = self._config.current.transaction_check_interval / 1000
+                self._next_at = trio.current_time() + interval
 
     def _write_missing_ops(self) -> None:
         """Write the missing op records of ended half messages.

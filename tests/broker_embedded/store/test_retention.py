@@ -25,6 +25,7 @@ from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
+from support.broker import open_on
 from support.store import bodies, message, open_store, small_config
 
 if TYPE_CHECKING:
@@ -237,6 +238,17 @@ async def test_a_full_disk_refuses_until_there_is_space(
         await trio.sleep(30)
         assert len(files.file_sizes("commitlog")) == 1
         await check_consistent(store)
+
+
+async def test_a_disk_that_is_full_is_told_by_a_broker_that_got_no_message(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    files = FaultyFileSystem()
+    files.told_used_ratio = 0.95
+    async with open_on(files) as (broker, _peer):
+        assert broker.health()
+        await trio.sleep(61)
+        assert "nearly full" in str(broker.health())
 
 
 @pytest.mark.parametrize("place", ["commitlog/*", "consumequeue/*", "index/*", "checkpoint*"])

@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutResult, PutStatus
+from rocketmq_sdk.broker_embedded.transactions.check import TransactionCheckService
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.names import (
     TRANSACTION_CHECK_MAX_TOPIC,
@@ -237,6 +238,24 @@ async def test_the_settings_of_checks(autojump_clock: MockClock) -> None:
             assert [round(time - started) for time in asked.times] in ([3, 5], [4, 6])
             assert bodies_in(broker, TRANSACTION_CHECK_MAX_TOPIC) == [b"half"]
             nursery.cancel_scope.cancel()
+
+
+async def test_checks_pause_after_a_round_however_long_it_took(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[float] = []
+
+    async def take_long(_self: object) -> None:
+        began.append(trio.current_time() - started)
+        await trio.sleep(7)
+        if len(began) == 2:
+            raise ValueError("odd")
+
+    monkeypatch.setattr(TransactionCheckService, "round", take_long)
+    started = trio.current_time()
+    async with open_broker(transaction_check_interval=5000):
+        await trio.sleep(45)
+    assert [round(moment) for moment in began] == [5, 17, 29, 41]
 
 
 async def test_nobody_to_ask_counts_as_a_check(autojump_clock: MockClock) -> None:

@@ -94,6 +94,7 @@ class LogFlusher:
 
     def begin(self) -> OnCall:
         """What `run` is called by from now on; the log is loaded."""
+        self._thorough_at = self._clock.monotonic() + self._thorough_interval
         if self._has_thread or self.flushed.value < self._log.position:
             self._on_call.call()
         self.idle = True
@@ -167,7 +168,6 @@ class LogFlusher:
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
         """Serve until cancelled, or until a sync fails."""
-        self._thorough_at = self._clock.monotonic() + self._thorough_interval
         if self._has_thread:
             await self._run_beside_thread()
             return

@@ -75,6 +75,7 @@ class QueueFlusher:
 
     def begin(self) -> OnCall:
         """What `run` is called by from now on; the queues and the index are loaded."""
+        self._thorough_at = self._clock.monotonic() + self._thorough_interval
         waits = self._table.dirty or self._table.unsynced
         if self.recovered or waits or self._state.index_problem is not None:
             self._on_call.call()
@@ -93,7 +94,7 @@ class QueueFlusher:
         if self.recovered:
             await sleep(self._interval)
             await self.flush(thorough=True)
-        self._thorough_at = self._clock.monotonic() + self._thorough_interval
+            self._thorough_at = self._clock.monotonic() + self._thorough_interval
         while self._state.failure is None:
             if self._state.index_problem is not None:
                 pass  # it is tried again, whatever comes

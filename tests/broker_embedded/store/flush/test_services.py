@@ -16,6 +16,8 @@ from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.messages import Arrival, GetStatus, PutStatus
 from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.protocol.batch_codec import encode_batch
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
+from support.broker import open_on
 from support.disk import Disk
 from support.store import bodies, message, open_store, small_config
 
@@ -55,6 +57,20 @@ async def test_sync_flush_shares_rounds(autojump_clock: trio.testing.MockClock) 
         assert {status for _time, status in statuses} == {PutStatus.PUT_OK}
         assert disk.waits <= 10
         assert [arrival.queue_offset for arrival in heard] == list(range(200))
+
+
+async def test_the_first_message_of_an_idle_broker_is_soon_durable(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It waits for no other messages: the last sync of everything is long ago."""
+    async with open_on(FaultyFileSystem()) as (broker, _peer):
+        store = broker.core.store
+        await trio.sleep(3600)
+        assert store.put(message()).ok
+        before = store.files.read("checkpoint")
+        await trio.sleep(2)
+        assert store.flushed.value == store.max_physical_offset
+        assert store.files.read("checkpoint") != before
 
 
 async def test_under_sync_flush_a_message_is_visible_when_it_is_durable(
