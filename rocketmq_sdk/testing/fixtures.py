@@ -198,27 +198,51 @@ def _refuse_virtual_time() -> None:
 def in_thread(
     request: pytest.FixtureRequest, face: type[BlockingBroker | AsyncioBroker]
 ) -> Iterator[BlockingBroker | AsyncioBroker]:
-    """A face of the broker in a thread; it is a new broker unless the test keeps it."""
+    """A face of the broker in a thread: a new one, unless its scope is wider."""
     wanted = Wanted(request)
-    thread = request.getfixturevalue("rocketmq_threads").get(wanted)
+    if _scope_of(request.config) == "function":
+        kept: KeptThread = request.getfixturevalue("_rocketmq_thread")
+        with BrokerThread(**wanted.settings).within(kept.get()) as thread:
+            _plant(thread, wanted)
+            yield from _for_one_test(request, thread, face)
+    else:
+        thread = request.getfixturevalue("rocketmq_threads").get(wanted)
+        _plant(thread, wanted)
+        with _reporting(request, lambda: thread.look(thread.broker.report)):
+            yield face(thread)
+            thread.look(thread.broker.check)
+
+
+def _plant(thread: BrokerThread, wanted: Wanted) -> None:
     if wanted.seed:
         thread.run(lambda: thread.broker.seed(**wanted.seeding()))
+
+
+def _for_one_test(
+    request: pytest.FixtureRequest,
+    thread: BrokerThread,
+    face: type[BlockingBroker | AsyncioBroker],
+) -> Iterator[BlockingBroker | AsyncioBroker]:
+    """As `_reporting`, for a broker that ends with the test and checks itself then.
+
+    Its last report is a part of its end: each call costs a change of threads and back.
+    """
     stash = request.node.stash
     stash[_LIVE] = lambda: thread.look(thread.broker.report)
+    stash[_REPORT] = "the test broker has ended"
+
+    def keep() -> None:
+        stash[_REPORT] = thread.broker.report()
+
+    thread.before_end(keep)
     try:
         yield face(thread)
-        thread.look(lambda: _keep_and_check(stash, thread.broker))
-    except RocketMQError as error:
-        stash.setdefault(_REPORT, str(error))
-        raise
     finally:
         del stash[_LIVE]
 
 
-def _keep_and_check(stash: pytest.Stash, broker: TestBroker) -> None:
-    """Both by one call: each costs a change of threads and back."""
-    stash[_REPORT] = broker.report()
-    broker.check()
+def _scope_of(config: pytest.Config) -> str:
+    return str(config.getoption("--rocketmq-scope") or config.getini("rocketmq_scope"))
 
 
 def plain_in_thread(request: pytest.FixtureRequest) -> Iterator[object]:
@@ -232,7 +256,10 @@ def asyncio_in_thread(request: pytest.FixtureRequest) -> Iterator[object]:
 
 
 class Threads:
-    """The brokers in the kept thread of one scope, by their settings."""
+    """The brokers in the kept thread of one scope, by their settings.
+
+    For scopes that are wider than a test.
+    """
 
     def __init__(self, kept: KeptThread) -> None:
         self._kept = kept

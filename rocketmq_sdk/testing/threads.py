@@ -54,6 +54,7 @@ class BrokerThread:
         self._shared: TrioThread | None = None
         self._ready, self._over = threading.Event(), threading.Event()
         self._end: trio.Event | None = None
+        self._last: Callable[[], None] | None = None
         self._calls: set[trio.CancelScope] = set()
         self._error: BaseException | None = None
         self.broker: TestBroker
@@ -63,6 +64,10 @@ class BrokerThread:
         """Be in this thread, which others share, in the place of one of its own."""
         self._shared = thread
         return self
+
+    def before_end(self, function: Callable[[], None]) -> None:
+        """Have a plain function called in its loop at its end, before it leaves."""
+        self._last = function
 
     def __enter__(self) -> Self:
         """Start it. Raises what entering a `TestBroker` raises."""
@@ -165,6 +170,9 @@ class BrokerThread:
         self._end = trio.Event()
         self._ready.set()
         await self._end.wait()
+        last, self._last = self._last, None
+        if last is not None:
+            last()
 
 
 class ClusterThread(BrokerThread):
