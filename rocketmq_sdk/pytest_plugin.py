@@ -71,7 +71,7 @@ def _rocketmq_thread() -> Iterator[KeptThread]:
 
 @pytest.fixture(scope=_scope)
 def rocketmq_threads(_rocketmq_thread: KeptThread) -> Iterator[Threads]:
-    """The brokers in that thread, for tests that do not run on trio."""
+    """The brokers in that thread that outlive a test."""
     from rocketmq_sdk.testing.fixtures import Threads
 
     threads = Threads(_rocketmq_thread)

@@ -526,3 +526,45 @@ def test_all_tests_of_a_session_have_their_brokers_in_one_thread(
     )
     result.assert_outcomes(passed=5, errors=2)
     result.stdout.fnmatch_lines(["*threads left: 0*"])
+
+
+@pytest.mark.parametrize("scope", ["function", "session"])
+def test_the_end_of_a_plain_test_tells_what_is_wrong_with_its_broker(
+    pytester: pytest.Pytester, scope: str
+) -> None:
+    result = run(
+        pytester,
+        NOTHING,
+        """
+        import pytest, trio
+
+        @pytest.mark.rocketmq(topics={"orders": 1})
+        def test_unhit(rocketmq_broker):
+            rocketmq_broker.faults.on("send").refuse()
+
+        def test_that_breaks_it(rocketmq_broker):
+            thread = rocketmq_broker._thread
+
+            async def fail():
+                raise RuntimeError("out of the blue")
+
+            thread.look(lambda: thread.broker._nursery.start_soon(fail))
+            assert thread._over.wait(10)
+
+        @pytest.mark.rocketmq(broker_name="another")
+        def test_that_follows(rocketmq_broker):
+            assert rocketmq_broker.health() and rocketmq_broker.requests() == []
+        """,
+        f"--rocketmq-scope={scope}",
+    )
+    result.assert_outcomes(passed=3, errors=2 if scope == "function" else 3)
+    result.stdout.fnmatch_lines(
+        [
+            "*UnhitFaultError: <fault on send*",
+            "*what the RocketMQ broker saw*",
+            "*'orders' holds 0 messages*",
+            "*what the RocketMQ broker saw*",
+            "the test broker has ended",
+        ]
+    )
+    result.stdout.fnmatch_lines(["*RuntimeError: out of the blue*"])
