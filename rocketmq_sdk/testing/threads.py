@@ -90,14 +90,18 @@ class BrokerThread:
     ) -> None:
         """End it.
 
-        Raises what leaving a `TestBroker` raises, unless the block ends with an error.
+        Raises what leaving a `TestBroker` raises, and `WaitTimeoutError` when it does
+        not end, unless the block ends with an error.
         """
-        thread = self._thread
+        thread, hangs = self._thread, False
         if self._end is not None and thread.runs:
             thread.tell(self._end.set)
-            if not self._over.wait(END_WITHIN if thread.usable else _END_OF_REST_WITHIN):
+            hangs = not self._over.wait(END_WITHIN if thread.usable else _END_OF_REST_WITHIN)
+            if hangs:
                 thread.give_up()
         self._end_own()
+        if hangs and kind is None:
+            raise WaitTimeoutError("the test broker did not end in time; what it saw is unchecked")
         if self._error is not None and kind is None:
             raise self._error
 

@@ -13,7 +13,7 @@ import trio
 
 from rocketmq_sdk.errors import ClosedError, ConfigurationError
 from rocketmq_sdk.model.route import split_address
-from rocketmq_sdk.testing import UnhitFaultError, trio_thread
+from rocketmq_sdk.testing import UnhitFaultError, WaitTimeoutError, trio_thread
 from rocketmq_sdk.testing.threads import BlockingBroker, BrokerThread
 from rocketmq_sdk.testing.trio_thread import KeptThread, TrioThread
 
@@ -100,9 +100,11 @@ def test_a_broker_that_does_not_end_leaves_the_next_one_another_thread(
 ) -> None:
     monkeypatch.setattr("rocketmq_sdk.testing.threads.END_WITHIN", 0.05)
     go_on = threading.Event()
-    with broker_in(kept) as thread:
-        stuck = kept.get()
-        stuck.tell(lambda: go_on.wait(20))
+    thread = broker_in(kept).__enter__()
+    stuck = kept.get()
+    stuck.tell(lambda: go_on.wait(20))
+    with pytest.raises(WaitTimeoutError, match="did not end in time"):
+        thread.__exit__(None, None, None)
     assert not stuck.usable
     try:
         with broker_in(kept) as other:
