@@ -143,6 +143,7 @@ async def test_what_is_under_way_moves_there_and_back(
     async with our_broker(root, **names, **NOT_YET) as broker:
         for topic in (COMMITTED, POPPED):
             broker.core.topics.put(TopicConfig(topic, 2, 2))
+        await broker.core.topics.save()  # routes name them from then on
         ours = Here(broker)
         async with ours.producer, ours.consumer:
             await ours.leave_under_way(b"ours")
