@@ -30,8 +30,8 @@ That is the one of the interpreter, where a client spins in another thread.
 _HICCUP: Final = 5
 """Turns by which a wait may be longer than that."""
 _RAREST: Final = 127
-_HEAVY: Final = 12 * 1024
-_HEAVIEST: Final = 3.0
+_HEAVY: Final = 8 * 1024
+_HEAVIEST: Final = 4.0
 
 
 class Spinning:
@@ -51,14 +51,14 @@ class Spinning:
     def begin(self, size: int = 0) -> bool:
         """Whether to spin this time; then `goes_on` has to follow until it says no.
 
-        A wait beside a request of many bytes, such as a batch, may take up to three
+        A wait beside a request of many bytes, such as a batch, may take up to four
         times as long: its maker and the broker take longer for it, and it costs more.
         """
         if self._left:
             self._left -= 1
             return False
         self._weight = min(1.0 + size / _HEAVY, _HEAVIEST)
-        self._turns, self._began = 0.0, self._now()
+        self._turns = 0.0
         return True
 
     def goes_on(self, *, found: bool, turns: float = 1.0) -> bool:
@@ -66,8 +66,11 @@ class Spinning:
 
         `turns` have gone by since the last look.
         """
+        now, weight = self._now(), self._weight
+        if not self._turns:
+            self._began = now  # in the first turn others do what the last chunk has left
         self._turns = turns = self._turns + turns
-        weight, took = self._weight, self._now() - self._began
+        took = now - self._began
         if not found and turns < MOST * weight and took <= LONGEST * weight:
             return True
         alone = took <= (turns + _HICCUP) * _SHARED

@@ -64,6 +64,7 @@ def test_it_gives_up_after_so_many_turns_and_after_so_long() -> None:
     assert wait(Spinning(clock), 1e9) == MOST
     spinning = Spinning(clock)
     assert spinning.begin()
+    clock.now += LONGEST * 1.01  # in the first turn others do what was left to do
     assert spinning.goes_on(found=False)
     clock.now += LONGEST * 1.01
     assert not spinning.goes_on(found=False)
@@ -74,18 +75,19 @@ def test_what_comes_late_does_not_count_as_quick() -> None:
     clock = Clock()
     spinning = Spinning(clock)
     assert spinning.begin()
+    assert spinning.goes_on(found=False)
     clock.now += LONGEST * 1.01
     assert not spinning.goes_on(found=True)
     assert not spinning.begin()
 
 
-def test_beside_a_large_request_it_may_take_longer_up_to_three_times() -> None:
+def test_beside_a_large_request_it_may_take_longer_up_to_four_times() -> None:
     batch, huge = 19_000, 1 << 20
     assert spun(itertools.cycle([2 * QUICK]), 1000) < 50
     spinning = Spinning(Clock())
     for _ in range(100):
-        assert wait(spinning, 2 * QUICK, batch) == 2 * QUICK
-    assert wait(Spinning(Clock()), 1e9, huge) == 3 * MOST
+        assert wait(spinning, 3 * QUICK, batch) == 3 * QUICK
+    assert wait(Spinning(Clock()), 1e9, huge) == 4 * MOST
 
 
 def test_a_turn_of_another_loop_counts_by_what_it_costs() -> None:
