@@ -296,7 +296,6 @@ class EmbeddedBroker(RunsOnce):
                     # Where the time did not suffice. Channels inside of the process
                     # live in their clients' nurseries.
                     self._abort_channels("the broker has closed")
-                    supervisor.dismiss()
                     nursery.cancel_scope.cancel()
             if problems:
                 raise problems[0]

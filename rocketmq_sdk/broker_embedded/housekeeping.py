@@ -63,9 +63,8 @@ class Housekeeping:
         """All of them; the time of each begins now."""
         for name in self._jobs:
             self._arm(name)
-        on_call = OnCall()
-        on_call.after = min(self._due.values()) - trio.current_time()
-        return Service("housekeeping", self.run, on_call=on_call)
+        first = min(self._due.values()) - trio.current_time()
+        return Service("housekeeping", self.run, on_call=OnCall(first))
 
     async def run(self) -> None:
         """Do each job when it is due, none behind another one: a disk may hang.

@@ -168,9 +168,8 @@ class _Watched:
         self.started = 0.0
 
     def start(self) -> None:
-        """Give it its task."""
+        """Give it its task, unless its nursery is about to end or has ended."""
         nursery = self._nursery
-        # One that ends by an error is closed some time after it was cancelled.
         if nursery is not None and not nursery.cancel_scope.cancel_called:
             supervisor = self._supervisor
             # A service outlives the request that calls it, and has not its context.
@@ -250,12 +249,6 @@ class Supervisor:
             if not on_call.called:
                 await sleep(max(0.0, moment - trio.current_time()))
                 on_call.call()
-
-    def dismiss(self) -> None:
-        """Start no service any more that is on call."""
-        for watched in self._services:
-            if watched.service.on_call is not None:
-                watched.service.on_call.dismiss()
 
     def _watch(self, service: Service, nursery: trio.Nursery | None = None) -> _Watched:
         watched = _Watched(service, self, nursery)

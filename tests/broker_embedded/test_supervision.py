@@ -182,13 +182,13 @@ async def test_one_on_call_has_its_task_from_when_it_is_called(
         return Service(name, run, on_call=on_call)
 
     begin = trio.current_time()
-    before, called, early, late, never = (OnCall() for _ in range(5))
+    before, never = OnCall(), OnCall()
+    called, early, late = OnCall(7), OnCall(5), OnCall(9)
     before.call()
-    early.after, late.after, called.after = 5, 9, 7
-    async with trio.open_nursery() as nursery:
+    async with trio.open_nursery() as outer, trio.open_nursery() as nursery:
         for name in ("before", "called", "early", "late", "never"):
             supervisor.start(nursery, service(name, locals()[name]))
-        nursery.start_soon(supervisor.call_in_time)
+        outer.start_soon(supervisor.call_in_time)
         assert [str(each) for each in supervisor.health().services][-1] == "never running"
         await trio.sleep(0.1)
         assert starts == ["before 0"]
@@ -196,12 +196,14 @@ async def test_one_on_call_has_its_task_from_when_it_is_called(
         called.call()
         called.call()
         await trio.sleep(6)
-        supervisor.dismiss()
-        await trio.sleep(60)
-        late.call()
-        never.call()
-        await trio.sleep(1)
         nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            await trio.sleep(60)
+            late.call()
+            never.call()
+            await trio.sleep(1)
+    late.call()
+    never.call()
     assert starts == ["before 0", "called 0.1", "before 0.5", "early 5"]
 
 

@@ -178,8 +178,7 @@ class MemberPart(Part):
 
     def services(self) -> Iterable[Service]:
         """Looking for silent clients."""
-        on_call = OnCall()
-        on_call.after = self._pause()
+        on_call = OnCall(self._pause())
         return (Service("expiry of silent clients", self._expire_periodically, on_call=on_call),)
 
     async def load(self) -> None:

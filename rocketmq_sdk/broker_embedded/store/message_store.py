@@ -150,18 +150,14 @@ class MessageStore(ReadableStore, RunsOnce):
             self._index.loading_at = None
             self._state.open = True
             try:
-                services = tuple(self._services())
                 async with open_quiet_nursery() as nursery:
-                    for service in services:
+                    for service in self._services():
                         self.start_service(nursery, service)
                     if self.reserve.is_kept:
                         nursery.start_soon(self.reserve.keep)
                     try:
                         yield
                     finally:
-                        for service in services:
-                            if service.on_call is not None:
-                                service.on_call.dismiss()
                         nursery.cancel_scope.cancel()
             finally:
                 self._state.open = False

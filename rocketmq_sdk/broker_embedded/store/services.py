@@ -18,7 +18,7 @@ class Startable(Protocol):
     """A service that has no task yet."""
 
     def start(self) -> None:
-        """Give it its task."""
+        """Give it its task, unless those who run services are about to end."""
 
 
 class OnCall:
@@ -31,10 +31,10 @@ class OnCall:
 
     __slots__ = ("_service", "after", "called")
 
-    def __init__(self) -> None:
+    def __init__(self, after: float | None = None) -> None:
         self.called = False
         """Whether it has its task, or is to have it at once."""
-        self.after: float | None = None
+        self.after = after
         """Seconds from the start on after which it is called whatever happens."""
         self._service: Startable | None = None
 
@@ -50,10 +50,6 @@ class OnCall:
         self._service = service
         if self.called:
             service.start()
-
-    def dismiss(self) -> None:
-        """Start nothing from now on."""
-        self._service = None
 
 
 class StoreService(NamedTuple):
