@@ -203,10 +203,10 @@ class Observation:
         )
         return f"{topic!r} holds {self.stored(topic)} messages ({held or 'all queues are empty'})"
 
-    def describe_group(self, group: str) -> str:
-        """Who is in a group, and how far it is."""
+    def describe_group(self, group: str, topic: str | None = None) -> str:
+        """Who is in a group, and how far it is, in a topic or in all."""
         members = self.members(group)
-        lag = ", ".join(f"{count} in {topic!r}" for topic, count in self.lag(group).items())
+        lag = ", ".join(f"{count} in {name!r}" for name, count in self.lag(group, topic).items())
         who = f"members {', '.join(members)}" if members else "no members"
         known = "" if group in self.groups() else f" (groups: {', '.join(self.groups()) or 'none'})"
         return f"group {group!r}: {who}, behind: {lag or 'nothing'}{known}"

@@ -154,7 +154,7 @@ class Waits:
         """
         await wait_until(
             lambda: sum(self.seen.lag(group, topic).values()) <= most,
-            lambda: self.seen.describe_group(group),
+            lambda: self.seen.describe_group(group, topic),
             f"group {group!r} to be at most {most} behind",
             within,
         )

@@ -19,11 +19,15 @@ if TYPE_CHECKING:
 
 
 def passes(folder: str, place: Path, *commands: list[str]) -> None:
-    """Run the commands in a copy of an example; each has to succeed."""
-    shutil.copytree(ROOT / "examples" / "testing" / folder, place / folder)
+    """Run the commands in a copy of an example, beside the order service that it tests;
+    each has to succeed.
+    """
+    for name in (folder, "orders"):
+        shutil.copytree(ROOT / "examples" / "testing" / name, place / name)
     environment = {
         **os.environ,
         "ROCKETMQ_TEST_BROKER": f"{sys.executable} -m rocketmq_sdk test-broker",
+        "UVICORN": f"{sys.executable} -W error -m uvicorn",
         "PYTHONPATH": str(ROOT),
     }
     for command in commands:

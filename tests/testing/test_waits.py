@@ -73,7 +73,7 @@ async def test_a_group_that_catches_up_is_waited_for(autojump_clock: MockClock) 
             await broker.wait.lag("billing", within=2)
         with pytest.raises(WaitTimeoutError, match=r"to commit \{0: 9\}.*the offsets are \{0: "):
             await broker.wait.committed("billing", "orders", {0: 9}, within=2)
-        with pytest.raises(WaitTimeoutError, match=r"groups: billing"):
+        with pytest.raises(WaitTimeoutError, match=r"behind: 5 in 'orders' \(groups: billing"):
             await broker.wait.lag("biling", "orders", within=2)
 
 

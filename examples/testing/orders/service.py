@@ -3,7 +3,11 @@
 Placing an order is a transaction of RocketMQ around an insert: the message exists if
 and only if the order does. Billing takes the message and charges the customer, once for
 each order however often the message comes. An order that is not paid half an hour later
-is cancelled by a message that was sent when it was placed.
+is cancelled by a message that was sent when it was placed. `app.py` serves it all
+over HTTP.
+
+The classes of all doors have the same names, so the same service runs on asyncio (under
+uvicorn) and on trio (in its suite, in virtual time).
 """
 
 from __future__ import annotations
@@ -14,15 +18,8 @@ import uuid
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from rocketmq_sdk import (
-    ConsumeFrom,
-    Message,
-    PushConsumer,
-    ReceivedMessage,
-    RejectMessage,
-    TransactionProducer,
-    TransactionState,
-)
+import rocketmq_sdk.aio
+from rocketmq_sdk import ConsumeFrom, Message, ReceivedMessage, RejectMessage, TransactionState
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -41,20 +38,25 @@ class Bank(Protocol):
     """Charges customers."""
 
     async def charge(self, number: str, cents: int) -> None:
-        """Charge for one order. Raises `OSError` when the bank cannot be reached."""
+        """Charge for one order. Raises when the bank cannot be reached or refuses."""
 
 
 class OrderService:
     """Use it as `async with OrderService(database, namesrv, bank) as service`."""
 
-    def __init__(self, database: str, namesrv: Any, bank: Bank) -> None:
-        """`namesrv` is what producers and consumers take, as in `10.0.0.1:9876`."""
+    def __init__(
+        self, database: str, namesrv: Any, bank: Bank, door: Any = rocketmq_sdk.aio
+    ) -> None:
+        """`namesrv` is what producers and consumers take, as in `10.0.0.1:9876`.
+
+        `door` is `rocketmq_sdk.aio` on asyncio, `rocketmq_sdk` on trio.
+        """
         self._database = sqlite3.connect(database, isolation_level=None)
         self._database.executescript(_TABLES)
         self._bank = bank
-        self._producer = TransactionProducer("shop", self._outcome, namesrv=namesrv)
+        self._producer = door.TransactionProducer("shop", self._outcome, namesrv=namesrv)
         self._consumers = [
-            PushConsumer(
+            door.PushConsumer(
                 group,
                 namesrv=namesrv,
                 subscriptions={topic: "*"},
