@@ -307,38 +307,114 @@ def test_a_fault_that_met_nothing_fails_the_test(pytester: pytest.Pytester, ini:
     result.stdout.fnmatch_lines(["*UnhitFaultError: <fault on send: answer*met no request*"])
 
 
+OF_DOORS = {
+    "trio": (TRIO_MODE, "rocketmq_sdk", True),
+    "asyncio": (ASYNCIO_AUTO, "rocketmq_sdk.aio", True),
+    "plain": (NOTHING, "rocketmq_sdk.sync", False),
+}
+"""How tests run, what they import, whether they are async."""
+REAL = """
+    import pytest
+    from rocketmq_sdk import ConsumeFrom, Message, RejectMessage
+    from DOOR import Producer, PushConsumer
+
+    @pytest.mark.rocketmq(
+        topics={"orders": 2},
+        messages={"orders": [{"body": "0", "queue": 1}]},
+        offsets={"audit": {"orders": [0, 1]}},
+        strict=True,
+    )
+    async def test_uses(rocketmq_broker, rocketmq_address):
+        async def reject(message):
+            raise RejectMessage
+
+        broker = rocketmq_broker
+        assert broker.running and [m.queue_id for m in broker.sent("orders")] == [1]
+        await broker.wait.committed("audit", "orders", {1: 1})
+        await broker.wait.lag("audit", "orders")
+        async with (
+            Producer("shop", namesrv=rocketmq_address) as producer,
+            PushConsumer("billing", namesrv=rocketmq_address, subscriptions={"orders": "*"},
+                listener=reject, consume_from=ConsumeFrom.FIRST_OFFSET),
+        ):
+            await producer.send(Message("orders", b"1"))
+            assert len(await broker.wait.group("billing")) == 1
+            assert sorted(m.body for m in await broker.wait.stored("orders", 2)) == [b"0", b"1"]
+            assert len(await broker.wait.dead_letter("billing", 2)) == 2
+            await broker.wait.lag("billing", "orders")
+            await broker.wait.committed("billing", "orders")
+            await broker.seed(messages={"orders": ["2"]})
+            await broker.wait.until(lambda: len(broker.sent("orders")) == 3, "the third")
+            with pytest.raises(AssertionError, match=r"9 messages in 'orders', but .* holds 3"):
+                await broker.wait.stored("orders", 9, within=0.3)
+            with pytest.raises(AssertionError, match=r"waited 0\\.1 s for rain"):
+                await broker.wait.until(lambda: False, "rain", within=0.1)
+
+    async def test_waits_for_a_group_that_nobody_knows_yet(rocketmq_broker):
+        with pytest.raises(AssertionError, match="at most 0 behind, but .*nobody"):
+            await rocketmq_broker.wait.lag("nobody", "orders", within=0.3)
+
+    @pytest.mark.rocketmq(strict=True)
+    async def test_is_strict(rocketmq_broker, rocketmq_address):
+        calls = []
+
+        async def fail(message):
+            calls.append(message)
+            raise RuntimeError("out of stock")
+
+        async with (
+            Producer("shop", namesrv=rocketmq_address) as producer,
+            PushConsumer("strict", namesrv=rocketmq_address, subscriptions={"failing": "*"},
+                listener=fail, consume_from=ConsumeFrom.FIRST_OFFSET),
+        ):
+            await producer.send(Message("failing", b"1"))
+            await rocketmq_broker.wait.until(lambda: calls, "a call")
+
+    async def test_needs_faults(rocketmq_broker):
+        rocketmq_broker.faults.on("send").refuse()
+
+    async def test_needs_rest(rocketmq_broker):
+        await rocketmq_broker.wait.settled()
+
+    @pytest.mark.rocketmq(broker_name="shop")
+    async def test_needs_a_name(rocketmq_broker):
+        pass
+
+    async def test_needs_virtual_time(rocketmq_broker, autojump_clock):
+        pass
+"""
+
+
+def unawaited(text: str) -> str:
+    """A program for plain code."""
+    return text.replace("await ", "").replace("async ", "")
+
+
 @pytest.mark.slow  # a group forms in real time
-def test_the_same_tests_run_with_a_real_cluster(pytester: pytest.Pytester) -> None:
-    test = """
-        import pytest, trio
-        from rocketmq_sdk import Message, Producer, PushConsumer, ConsumeFrom, RejectMessage
-
-        async def use(namesrv, broker):
-            async def reject(message):
-                raise RejectMessage
-            async with (
-                Producer("shop", namesrv=namesrv) as producer,
-                PushConsumer("billing", namesrv=namesrv, subscriptions={"orders": "*"},
-                    listener=reject, consume_from=ConsumeFrom.FIRST_OFFSET),
-            ):
-                await producer.send(Message("orders", b"1"))
-                await broker.wait.group("billing")
-                assert [m.body for m in await broker.wait.stored("orders")] == [b"0", b"1"]
-                assert await broker.wait.dead_letter("billing", 2)
-                await broker.wait.lag("billing", "orders")
-
-        @pytest.mark.rocketmq(messages={"orders": ["0"]})
-        async def test_uses(rocketmq_broker, rocketmq_address):
-            await use(rocketmq_address, rocketmq_broker)
-
-        async def test_needs_faults(rocketmq_broker):
-            rocketmq_broker.faults.on("send").refuse()
-    """
+@pytest.mark.parametrize("runner", OF_DOORS)
+def test_the_same_tests_run_with_a_real_cluster(pytester: pytest.Pytester, runner: str) -> None:
+    ini, door, is_async = OF_DOORS[runner]
+    test = REAL.replace("DOOR", door)
     with BrokerThread() as thread:
         address = BlockingBroker(thread).namesrv_address
-        result = run(pytester, TRIO_MODE, test, "-rs", f"--rocketmq-namesrv={address}")
-    result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(["*a real cluster has no 'faults'*"])
+        result = run(
+            pytester,
+            ini,
+            test if is_async else unawaited(test),
+            "-rs",
+            f"--rocketmq-namesrv={address}",
+            apart=True,
+        )
+    result.assert_outcomes(passed=3, skipped=4, errors=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*ListenerRaisedError: *listener failed*RuntimeError: out of stock*",
+            "*a real cluster has no 'faults'*",
+            "*a real cluster cannot be waited for by 'settled'*",
+            "*a real cluster is not made as a test says: broker_name*",
+            "*a real cluster knows no virtual time*",
+        ]
+    )
 
 
 def test_a_cluster_is_as_the_marker_says(pytester: pytest.Pytester) -> None:

@@ -26,7 +26,7 @@ from rocketmq_sdk.testing.kept_files import KeptFiles
 from rocketmq_sdk.testing.life import BrokerLife, without_collections
 from rocketmq_sdk.testing.network import Network, Party
 from rocketmq_sdk.testing.observation import Observation
-from rocketmq_sdk.testing.seeds import Seed, plant
+from rocketmq_sdk.testing.seeds import Seed, plant_messages, plant_offsets
 from rocketmq_sdk.testing.snapshots import Snapshot
 from rocketmq_sdk.testing.strict import ListenerErrors
 from rocketmq_sdk.testing.traffic.exchange import BROKER, Exchange
@@ -541,7 +541,8 @@ class TestBroker(RunsOnce):
         given = Seed.of(seed)
         with self.unseen():
             wanted = given.with_more(topics, groups, messages or {}, offsets or {})
-            await plant(self, self.embedded, self.wait.seen, wanted)
+            await plant_messages(self, wanted)
+            plant_offsets(self.embedded, self.wait.seen, wanted)
 
     async def snapshot(self) -> Snapshot:
         """Its whole state. It is stopped for that in order and started again."""

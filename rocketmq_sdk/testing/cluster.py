@@ -23,7 +23,7 @@ from rocketmq_sdk.names import dead_letter_topic
 from rocketmq_sdk.remoting.server import RemotingServer
 from rocketmq_sdk.testing.broker import TestBroker
 from rocketmq_sdk.testing.network import Network, Party
-from rocketmq_sdk.testing.seeds import Seed, plant_messages
+from rocketmq_sdk.testing.seeds import Seed, plant_messages, plant_offsets
 from rocketmq_sdk.testing.waits import WITHIN, wait_until
 
 if TYPE_CHECKING:
@@ -207,17 +207,20 @@ class TestCluster(RunsOnce):
         topics: Mapping[str, int] | Sequence[str] = (),
         groups: Sequence[str] = (),
         messages: Mapping[str, Sequence[Any]] | None = None,
+        offsets: Mapping[str, Mapping[str, int | Sequence[int]]] | None = None,
     ) -> None:
-        """Make topics, groups and messages, as `TestBroker.seed`; numbers of queues are
-        for each master. None of it is recorded, and no fault meets it.
+        """Make topics, groups, messages and offsets, as `TestBroker.seed`.
+
+        Numbers of queues and offsets are for each master. None of it is recorded, and
+        no fault meets it.
         """
-        wanted = Seed.of(seed).with_more(topics, groups, messages or {}, {})
-        if wanted.offsets:
-            raise ConfigurationError("offsets are seeded at one broker of a cluster")
+        wanted = Seed.of(seed).with_more(topics, groups, messages or {}, offsets or {})
         with ExitStack() as stack:
             for broker in self.brokers.values():
                 stack.enter_context(broker.unseen())
             await plant_messages(self._way(), wanted)
+        for master in self.masters:
+            plant_offsets(master.embedded, master.wait.seen, wanted)
 
     def check(self) -> None:
         """Raise what leaving the block would raise of faults and listeners.

@@ -16,7 +16,14 @@ import trio
 from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.testing.broker import TestBroker
 from rocketmq_sdk.testing.cluster import TestCluster
-from rocketmq_sdk.testing.real import NeedsTestBrokerError, RealBroker
+from rocketmq_sdk.testing.real import (
+    AsyncioRealBroker,
+    BlockingRealBroker,
+    InThread,
+    NeedsTestBrokerError,
+    RealBroker,
+)
+from rocketmq_sdk.testing.strict import ListenerErrors
 from rocketmq_sdk.testing.threads import (
     AsyncioBroker,
     AsyncioCluster,
@@ -284,16 +291,30 @@ class Threads:
         self._stack.close()
 
 
-def real_cluster(request: pytest.FixtureRequest) -> Iterator[RealBroker]:
+def real_cluster(
+    request: pytest.FixtureRequest,
+) -> Iterator[RealBroker | AsyncioRealBroker | BlockingRealBroker]:
     """The cluster of the option, in the place of a broker."""
     wanted = Wanted(request)
+    settings = dict(wanted.settings)
+    strict = settings.pop("strict", False)
+    if settings:
+        pytest.skip(f"a real cluster is not made as a test says: {', '.join(sorted(settings))}")
+    if "autojump_clock" in request.fixturenames:
+        pytest.skip("a real cluster knows no virtual time, and this test has autojump_clock")
     broker = RealBroker(str(address_of_option(request.config)))
     if wanted.seed:
-        try:
-            trio.run(lambda: broker.seed(**wanted.seeding()))
-        except NeedsTestBrokerError as error:
-            pytest.skip(str(error))
-    yield broker
+        InThread().run(lambda: broker.seed(**wanted.seeding()))
+    runner = runner_of(request)
+    face: RealBroker | AsyncioRealBroker | BlockingRealBroker = broker
+    if runner != TRIO:
+        face = (AsyncioRealBroker if runner == ASYNCIO else BlockingRealBroker)(broker)
+    if not strict:
+        yield face
+        return
+    with ListenerErrors() as errors:
+        yield face
+    errors.check()
 
 
 def address_of_option(config: pytest.Config) -> str | None:
@@ -304,10 +325,9 @@ def address_of_option(config: pytest.Config) -> str | None:
 
 def broker_for(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """The function that serves a test as the fixture `rocketmq_broker`."""
-    if address_of_option(request.config) is not None:
-        runner_of(request)
-        return real_cluster
     runner = runner_of(request)
+    if address_of_option(request.config) is not None:
+        return real_cluster
     if runner == TRIO:
         return in_loop
     return asyncio_in_thread if runner == ASYNCIO else plain_in_thread

@@ -7,18 +7,23 @@ pytest plugin skips such a test.
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import trio
 
 from rocketmq_sdk.admin.client import Admin
+from rocketmq_sdk.client.api.offsets import update_consumer_offset
+from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.consumer.lite_pull.pull_consumer import PullConsumer
-from rocketmq_sdk.errors import NotFoundError, RouteError
+from rocketmq_sdk.errors import GroupNotFoundError, NotFoundError, RocketMQError, RouteError
 from rocketmq_sdk.names import dead_letter_topic
 from rocketmq_sdk.remoting.source import TcpChannelSource
 from rocketmq_sdk.testing.failures import ExpectationError, WaitTimeoutError
-from rocketmq_sdk.testing.seeds import Seed, plant_messages
+from rocketmq_sdk.testing.seeds import Seed, offsets_by_queue, plant_messages
+from rocketmq_sdk.testing.threads import WaitsInAsyncio, WaitsOfThread, blocking, in_asyncio
 from rocketmq_sdk.testing.waits import LONGEST_STEP, WITHIN
 
 if TYPE_CHECKING:
@@ -28,12 +33,33 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.remoting.channel import Channel, Handler
 
+T = TypeVar("T")
 READER: Final = "test_kit_reader"
 _AT_ONCE: Final = 32
+_NOT_YET: Final = (RouteError, NotFoundError, GroupNotFoundError)
+"""A topic, a message or a group that is not there yet."""
 
 
 class NeedsTestBrokerError(ExpectationError):
     """Only a test broker can do this, and a real cluster is there instead."""
+
+
+def needed(name: str) -> NoReturn:
+    """Say that a test broker is needed."""
+    raise NeedsTestBrokerError(f"a real cluster has no {name!r}; this test needs a test broker")
+
+
+class InThread:
+    """Runs functions that need trio in a thread, where the caller's does not run it."""
+
+    def run(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Run an async function in a thread, and wait for what it returns."""
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(trio.run, function).result()
+
+    def look(self, function: Callable[[], T]) -> T:
+        """Call a plain function, which needs nothing."""
+        return function()
 
 
 class RealBroker:
@@ -48,7 +74,7 @@ class RealBroker:
         """Waiting for what the code under test does."""
 
     def __getattr__(self, name: str) -> Any:
-        raise NeedsTestBrokerError(f"a real cluster has no {name!r}; this test needs a test broker")
+        needed(name)
 
     def __repr__(self) -> str:
         return f"<RealBroker {self.namesrv_address}>"
@@ -71,6 +97,14 @@ class RealBroker:
         async with Admin(namesrv=self.namesrv_address) as admin:
             yield admin
 
+    def sent(self, topic: str) -> list[ReceivedMessage]:
+        """All messages of a topic; the caller's loop stands still meanwhile."""
+        return InThread().run(partial(self.sent_now, topic))
+
+    def report(self) -> str:
+        """Of a real cluster nothing is recorded."""
+        return f"it is a real cluster: {self.namesrv_address}"
+
     async def sent_now(self, topic: str) -> list[ReceivedMessage]:
         """All messages of a topic, in the order in which they were stored."""
         found: list[ReceivedMessage] = []
@@ -83,7 +117,7 @@ class RealBroker:
                         result = await consumer.pull(queue, offset, max_messages=_AT_ONCE)
                         found += result.messages
                         offset = result.next_begin_offset
-        except (RouteError, NotFoundError):
+        except _NOT_YET:
             return []
         return sorted(found, key=lambda message: (message.store_timestamp, message.offset))
 
@@ -94,12 +128,27 @@ class RealBroker:
         topics: Mapping[str, int] | Sequence[str] = (),
         groups: Sequence[str] = (),
         messages: Mapping[str, Sequence[Any]] | None = None,
+        offsets: Mapping[str, Mapping[str, int | Sequence[int]]] | None = None,
     ) -> None:
-        """Make topics, groups and messages, as `TestBroker.seed` does."""
-        wanted = Seed.of(seed).with_more(topics, groups, messages or {}, {})
-        if wanted.offsets:
-            raise NeedsTestBrokerError("offsets of a real cluster cannot be seeded")
+        """Make topics, groups, messages and offsets, as `TestBroker.seed` does.
+
+        What is there already stays. Offsets are for the queues of each master.
+        """
+        wanted = Seed.of(seed).with_more(topics, groups, messages or {}, offsets or {})
         await plant_messages(self.namesrv_address, wanted)
+        async with Client(self.namesrv_address) as client, Admin(client=client) as admin:
+            for group, by_topic in wanted.offsets.items():
+                for topic, given in by_topic.items():
+                    client.routes.use(topic)
+                    await client.routes.fetch(topic)
+                    there = await admin.topics.offsets(topic)
+                    count = 1 + max((queue.queue_id for queue in there), default=-1)
+                    numbers = offsets_by_queue(topic, count, given)
+                    for queue in there:
+                        number = queue.queue_id
+                        await update_consumer_offset(
+                            client, queue.broker_name, group, topic, number, numbers[number]
+                        )
 
 
 class RealWaits:
@@ -121,7 +170,12 @@ class RealWaits:
         with trio.move_on_after(within):
             async with self._broker.admin() as admin:
                 while True:
-                    holds, found = await look(admin)
+                    try:
+                        holds, found = await look(admin)
+                    except RocketMQError as error:
+                        if not (error.retryable or isinstance(error, _NOT_YET)):
+                            raise
+                        holds, found = False, str(error)
                     if holds:
                         return
                     await trio.sleep(LONGEST_STEP)
@@ -141,7 +195,7 @@ class RealWaits:
     async def _count(admin: Admin, topic: str) -> int:
         try:
             offsets = await admin.topics.offsets(topic)
-        except (RouteError, NotFoundError):
+        except _NOT_YET:
             return 0
         return sum(offset.max_offset - offset.min_offset for offset in offsets.values())
 
@@ -169,10 +223,7 @@ class RealWaits:
         """Until a group is at most so many messages behind."""
 
         async def look(admin: Admin) -> tuple[bool, str]:
-            try:
-                lag: float = (await admin.groups.progress(group, topic)).lag
-            except (RouteError, NotFoundError) as error:
-                return False, str(error)
+            lag: float = (await admin.groups.progress(group, topic)).lag
             if topic is not None and not lag:
                 # Before its first commit a group has no progress at all.
                 lag = 0 if await self._committed_once(admin, group, topic) else math.inf
@@ -183,6 +234,37 @@ class RealWaits:
     async def _committed_once(self, admin: Admin, group: str, topic: str) -> bool:
         progress = await admin.groups.progress(group, topic)
         return bool(progress.queues) or not await self._count(admin, topic)
+
+    async def committed(
+        self,
+        group: str,
+        topic: str,
+        offsets: Mapping[int, int] | None = None,
+        *,
+        within: float = WITHIN,
+    ) -> None:
+        """Until a group has committed these offsets by queue, None for all ends.
+
+        With several masters, in the queues of that number of all of them.
+        """
+
+        async def look(admin: Admin) -> tuple[bool, str]:
+            queues = (await admin.groups.progress(group, topic)).queues
+            now = {
+                (queue.broker_name, queue.queue_id): progress.consumer_offset
+                for queue, progress in queues.items()
+            }
+            if offsets is None:
+                holds = all(one.consumer_offset >= one.broker_offset for one in queues.values())
+            else:
+                holds = offsets.keys() <= {queue for _, queue in now} and all(
+                    at >= offsets.get(queue, -1) for (_, queue), at in now.items()
+                )
+            told = ", ".join(f"{name}/{queue}: {at}" for (name, queue), at in sorted(now.items()))
+            return bool(queues) and holds, f"the offsets are {told or 'not there'}"
+
+        wanted = "all" if offsets is None else dict(offsets)
+        await self._until(look, f"group {group!r} to commit {wanted} in {topic!r}", within)
 
     async def group(
         self, group: str, members: int = 1, *, quiet: float = 1.0, within: float = WITHIN
@@ -203,3 +285,71 @@ class RealWaits:
 
         await self._until(look, f"{members} members in group {group!r}", within)
         return here
+
+
+class _RealFace:
+    """What the faces of a real cluster share."""
+
+    running = True
+
+    def __init__(self, broker: RealBroker) -> None:
+        self._thread = InThread()
+        self._target = broker
+        self.namesrv_address = broker.namesrv_address
+        """`host:port` of its name server, or several separated by `;`."""
+        self.sent = broker.sent
+        self.report = broker.report
+
+    def __getattr__(self, name: str) -> Any:
+        needed(name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.namesrv_address}>"
+
+
+class _RealWaitsFace(WaitsOfThread):
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)  # which says what is missing
+
+
+class _BlockingWaits(_RealWaitsFace):
+    """`RealWaits` for plain code."""
+
+    stored = blocking(RealWaits.stored)
+    group = blocking(RealWaits.group)
+    lag = blocking(RealWaits.lag)
+    committed = blocking(RealWaits.committed)
+    dead_letter = blocking(RealWaits.dead_letter)
+    until = blocking(RealWaits.until)
+
+
+class _AsyncioWaits(WaitsInAsyncio, _RealWaitsFace):
+    """`RealWaits` for asyncio."""
+
+    stored = in_asyncio(RealWaits.stored)
+    group = in_asyncio(RealWaits.group)
+    lag = in_asyncio(RealWaits.lag)
+    committed = in_asyncio(RealWaits.committed)
+    dead_letter = in_asyncio(RealWaits.dead_letter)
+
+
+class BlockingRealBroker(_RealFace):
+    """A `RealBroker` for plain code: its methods wait."""
+
+    seed = blocking(RealBroker.seed)
+
+    def __init__(self, broker: RealBroker) -> None:
+        super().__init__(broker)
+        self.wait = _BlockingWaits(self._thread, broker)
+        """Waiting for what the code under test does."""
+
+
+class AsyncioRealBroker(_RealFace):
+    """A `RealBroker` for asyncio: the same methods are async."""
+
+    seed = in_asyncio(RealBroker.seed)
+
+    def __init__(self, broker: RealBroker) -> None:
+        super().__init__(broker)
+        self.wait = _AsyncioWaits(self._thread, broker)
+        """Waiting for what the code under test does."""

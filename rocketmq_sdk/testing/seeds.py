@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +14,6 @@ from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.message import Message
-from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.producer.producer import Producer
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
     from rocketmq_sdk.client.config import NamesrvSource
-    from rocketmq_sdk.remoting.source import ChannelSource
+    from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.testing.observation import Observation
 
 QUEUES: Final = 4
@@ -120,8 +119,11 @@ def _body(given: Any) -> bytes:
     return text.encode()
 
 
-async def plant_messages(namesrv: NamesrvSource, seed: Seed, broker_name: str = "") -> None:
-    """Make topics, groups and messages, by requests as any client sends them."""
+async def plant_messages(namesrv: NamesrvSource, seed: Seed) -> None:
+    """Make topics, groups and messages, by requests as any client sends them.
+
+    A queue that a message names is that of the first master of its topic.
+    """
     async with (
         Client(namesrv) as client,
         Producer(PRODUCER_GROUP, client=client) as producer,
@@ -135,31 +137,43 @@ async def plant_messages(namesrv: NamesrvSource, seed: Seed, broker_name: str = 
         for group in dict.fromkeys((*seed.groups, *seed.offsets)):
             await admin.groups.create(group)
         for topic, given in seed.messages.items():
+            there: Collection[MessageQueue] = ()
             for one in given:
                 message, queue = _message(topic, one)
-                target = None if queue is None else MessageQueue(topic, broker_name, queue)
-                await producer.send(message, queue=target)
+                if queue is not None:
+                    there = there or await admin.topics.offsets(topic)
+                await producer.send(message, queue=_queue(topic, there, queue))
 
 
-async def plant(
-    source: ChannelSource, broker: EmbeddedBroker, seen: Observation, seed: Seed
-) -> None:
-    """Make all that a seed says in one broker."""
-    await plant_messages(source, seed, broker.config.broker_name)
+def _queue(topic: str, queues: Collection[MessageQueue], number: int | None) -> MessageQueue | None:
+    if number is None:
+        return None
+    for queue in queues:
+        if queue.queue_id == number:
+            return queue
+    raise ConfigurationError(f"the topic {topic!r} has no queue {number}")
+
+
+def plant_offsets(broker: EmbeddedBroker, seen: Observation, seed: Seed) -> None:
+    """Commit the offsets of a seed in one broker."""
     for group, by_topic in seed.offsets.items():
         for topic, offsets in by_topic.items():
-            for queue, offset in enumerate(_each(seen, topic, offsets)):
+            numbers = offsets_by_queue(topic, len(seen.queues(topic)), offsets)
+            for queue, offset in enumerate(numbers):
                 broker.core.offsets.commit(group, topic, queue, offset)
 
 
-def _each(seen: Observation, topic: str, offsets: int | Sequence[int]) -> Sequence[int]:
-    queues = seen.queues(topic)
+def offsets_by_queue(topic: str, queues: int, offsets: int | Sequence[int]) -> Sequence[int]:
+    """An offset for each queue of a topic.
+
+    Raises `ConfigurationError` if there are none, or not as many as offsets.
+    """
     if not queues:
         raise ConfigurationError(f"there is no topic {topic!r} to have offsets in")
     if isinstance(offsets, int):
-        return [offsets] * len(queues)
-    if len(offsets) != len(queues):
+        return [offsets] * queues
+    if len(offsets) != queues:
         raise ConfigurationError(
-            f"{len(offsets)} offsets were given for the {len(queues)} queues of {topic!r}"
+            f"{len(offsets)} offsets were given for the {queues} queues of {topic!r}"
         )
     return offsets

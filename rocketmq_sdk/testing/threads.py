@@ -251,65 +251,93 @@ def _look(
     """A plain method of what a face is of, called in its loop."""
 
     @wraps(method)
-    def call(self: _OfThread, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: OfThread, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._thread.look(partial(method, self._target, *args, **kwargs))
 
     return call
 
 
-def _blocking(
+def blocking(
     method: Callable[Concatenate[Any, P], Awaitable[T]],
 ) -> Callable[Concatenate[Any, P], T]:
     """An async method of it that is waited for."""
 
     @wraps(method)
-    def call(self: _OfThread, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def call(self: OfThread, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return self._thread.run(partial(method, self._target, *args, **kwargs))
 
     return call
 
 
-def _in_asyncio(
+def in_asyncio(
     method: Callable[Concatenate[Any, P], Awaitable[T]],
 ) -> Callable[Concatenate[Any, P], Awaitable[T]]:
     """An async method of it for asyncio."""
 
     @wraps(method)
-    async def call(self: _OfThread, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self: OfThread, /, *args: P.args, **kwargs: P.kwargs) -> T:
         work = partial(method, self._target, *args, **kwargs)
         return await asyncio.to_thread(self._thread.run, work)
 
     return call
 
 
-class _OfThread(Protocol):
+class Elsewhere(Protocol):
+    """Where functions run that need trio: a thread."""
+
+    def run(self, function: Callable[[], Awaitable[T]]) -> T:
+        """Run an async function there, and wait for what it returns."""
+        ...
+
+    def look(self, function: Callable[[], T]) -> T:
+        """The same for a plain function."""
+        ...
+
+
+class Watched(Protocol):
+    """What waits are about."""
+
+    wait: Any
+
+    def report(self) -> str:
+        """What it saw, for people to read."""
+        ...
+
+
+class OfThread(Protocol):
     """A face of something in a thread."""
 
-    _thread: BrokerThread
     _target: Any
 
+    @property
+    def _thread(self) -> Elsewhere: ...
 
-class _Waits:
-    def __init__(self, thread: BrokerThread, owner: TestBroker | TestCluster) -> None:
+
+class WaitsOfThread:
+    """What waits in both doors share."""
+
+    def __init__(self, thread: Elsewhere, owner: Watched) -> None:
         self._thread = thread
         self._target = owner.wait
         self._report = owner.report
 
 
-class BlockingWaits(_Waits):
+class BlockingWaits(WaitsOfThread):
     """`Waits` for plain code."""
 
-    stored = _blocking(Waits.stored)
-    group = _blocking(Waits.group)
-    lag = _blocking(Waits.lag)
-    committed = _blocking(Waits.committed)
-    dead_letter = _blocking(Waits.dead_letter)
-    hit = _blocking(Waits.hit)
-    settled = _blocking(Waits.settled)
-    until = _blocking(Waits.until)
+    stored = blocking(Waits.stored)
+    group = blocking(Waits.group)
+    lag = blocking(Waits.lag)
+    committed = blocking(Waits.committed)
+    dead_letter = blocking(Waits.dead_letter)
+    hit = blocking(Waits.hit)
+    settled = blocking(Waits.settled)
+    until = blocking(Waits.until)
 
 
-class _AsyncioWaits(_Waits):
+class WaitsInAsyncio(WaitsOfThread):
+    """What waits share in asyncio."""
+
     async def until(
         self, condition: Callable[[], object], what: str, *, within: float = WITHIN
     ) -> None:
@@ -324,35 +352,35 @@ class _AsyncioWaits(_Waits):
             step = min(LONGEST_STEP, step * 1.5)
 
 
-class AsyncioWaits(_AsyncioWaits):
+class AsyncioWaits(WaitsInAsyncio):
     """`Waits` for asyncio."""
 
-    stored = _in_asyncio(Waits.stored)
-    group = _in_asyncio(Waits.group)
-    lag = _in_asyncio(Waits.lag)
-    committed = _in_asyncio(Waits.committed)
-    dead_letter = _in_asyncio(Waits.dead_letter)
-    hit = _in_asyncio(Waits.hit)
-    settled = _in_asyncio(Waits.settled)
+    stored = in_asyncio(Waits.stored)
+    group = in_asyncio(Waits.group)
+    lag = in_asyncio(Waits.lag)
+    committed = in_asyncio(Waits.committed)
+    dead_letter = in_asyncio(Waits.dead_letter)
+    hit = in_asyncio(Waits.hit)
+    settled = in_asyncio(Waits.settled)
 
 
-class BlockingClusterWaits(_Waits):
+class BlockingClusterWaits(WaitsOfThread):
     """`ClusterWaits` for plain code."""
 
-    stored = _blocking(ClusterWaits.stored)
-    lag = _blocking(ClusterWaits.lag)
-    dead_letter = _blocking(ClusterWaits.dead_letter)
-    copied = _blocking(ClusterWaits.copied)
-    until = _blocking(ClusterWaits.until)
+    stored = blocking(ClusterWaits.stored)
+    lag = blocking(ClusterWaits.lag)
+    dead_letter = blocking(ClusterWaits.dead_letter)
+    copied = blocking(ClusterWaits.copied)
+    until = blocking(ClusterWaits.until)
 
 
-class AsyncioClusterWaits(_AsyncioWaits):
+class AsyncioClusterWaits(WaitsInAsyncio):
     """`ClusterWaits` for asyncio."""
 
-    stored = _in_asyncio(ClusterWaits.stored)
-    lag = _in_asyncio(ClusterWaits.lag)
-    dead_letter = _in_asyncio(ClusterWaits.dead_letter)
-    copied = _in_asyncio(ClusterWaits.copied)
+    stored = in_asyncio(ClusterWaits.stored)
+    lag = in_asyncio(ClusterWaits.lag)
+    dead_letter = in_asyncio(ClusterWaits.dead_letter)
+    copied = in_asyncio(ClusterWaits.copied)
 
 
 class BlockingBroker(_Face):
@@ -366,15 +394,15 @@ class BlockingBroker(_Face):
     requests = _look(TestBroker.requests)
     report = _look(TestBroker.report)
     check = _look(TestBroker.check)
-    start = _blocking(TestBroker.start)
-    stop = _blocking(TestBroker.stop)
-    restart = _blocking(TestBroker.restart)
-    kill = _blocking(TestBroker.kill)
-    seed = _blocking(TestBroker.seed)
-    snapshot = _blocking(TestBroker.snapshot)
-    restore = _blocking(TestBroker.restore)
-    reset = _blocking(TestBroker.reset)
-    emulate = _blocking(TestBroker.emulate)
+    start = blocking(TestBroker.start)
+    stop = blocking(TestBroker.stop)
+    restart = blocking(TestBroker.restart)
+    kill = blocking(TestBroker.kill)
+    seed = blocking(TestBroker.seed)
+    snapshot = blocking(TestBroker.snapshot)
+    restore = blocking(TestBroker.restore)
+    reset = blocking(TestBroker.reset)
+    emulate = blocking(TestBroker.emulate)
 
     def __init__(self, thread: BrokerThread, broker: TestBroker | None = None) -> None:
         super().__init__(thread, broker)
@@ -393,15 +421,15 @@ class AsyncioBroker(_Face):
     requests = _look(TestBroker.requests)
     report = _look(TestBroker.report)
     check = _look(TestBroker.check)
-    start = _in_asyncio(TestBroker.start)
-    stop = _in_asyncio(TestBroker.stop)
-    restart = _in_asyncio(TestBroker.restart)
-    kill = _in_asyncio(TestBroker.kill)
-    seed = _in_asyncio(TestBroker.seed)
-    snapshot = _in_asyncio(TestBroker.snapshot)
-    restore = _in_asyncio(TestBroker.restore)
-    reset = _in_asyncio(TestBroker.reset)
-    emulate = _in_asyncio(TestBroker.emulate)
+    start = in_asyncio(TestBroker.start)
+    stop = in_asyncio(TestBroker.stop)
+    restart = in_asyncio(TestBroker.restart)
+    kill = in_asyncio(TestBroker.kill)
+    seed = in_asyncio(TestBroker.seed)
+    snapshot = in_asyncio(TestBroker.snapshot)
+    restore = in_asyncio(TestBroker.restore)
+    reset = in_asyncio(TestBroker.reset)
+    emulate = in_asyncio(TestBroker.emulate)
 
     def __init__(self, thread: BrokerThread, broker: TestBroker | None = None) -> None:
         super().__init__(thread, broker)
@@ -438,7 +466,7 @@ class _ClusterFace:
 class BlockingCluster(_ClusterFace):
     """A `TcpCluster` in a thread, for plain code: its methods wait."""
 
-    seed = _blocking(TestCluster.seed)
+    seed = blocking(TestCluster.seed)
 
     def __init__(self, thread: ClusterThread) -> None:
         super().__init__(thread)
@@ -452,7 +480,7 @@ class BlockingCluster(_ClusterFace):
 class AsyncioCluster(_ClusterFace):
     """A `TcpCluster` in a thread, for asyncio: the same methods are async."""
 
-    seed = _in_asyncio(TestCluster.seed)
+    seed = in_asyncio(TestCluster.seed)
 
     def __init__(self, thread: ClusterThread) -> None:
         super().__init__(thread)

@@ -116,3 +116,21 @@ async def test_a_master_with_slaves_stops_and_starts(autojump_clock: MockClock) 
         with trio.fail_after(60):
             await cluster.brokers["broker-a"].kill()
             await trio.sleep(40)  # slaves ask a master that is away: nothing is asked over TCP
+
+
+async def test_a_seed_is_for_all_masters(autojump_clock: MockClock) -> None:
+    async with TestCluster(masters=2) as cluster:
+        await cluster.seed(
+            topics={"orders": 2},
+            messages={"orders": [{"body": "1", "queue": 1}, "2"]},
+            offsets={"billing": {"orders": [0, 7]}},
+        )
+        found = {message.body: message for message in cluster.sent("orders")}
+        assert set(found) == {b"1", b"2"}
+        assert found[b"1"].queue_id == 1
+        for broker in cluster.masters:
+            assert broker.wait.seen.committed("billing", "orders") == {0: 0, 1: 7}
+        with pytest.raises(ConfigurationError, match="'orders' has no queue 2"):
+            await cluster.seed(messages={"orders": [{"body": "3", "queue": 2}]})
+        with pytest.raises(ConfigurationError, match="1 offsets were given for the 2 queues"):
+            await cluster.seed(offsets={"billing": {"orders": [0]}})
