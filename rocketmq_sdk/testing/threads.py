@@ -9,8 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, Self, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+)
 
 import trio
 
@@ -277,9 +288,52 @@ def in_asyncio(
     @wraps(method)
     async def call(self: OfThread, /, *args: P.args, **kwargs: P.kwargs) -> T:
         work = partial(method, self._target, *args, **kwargs)
-        return await asyncio.to_thread(self._thread.run, work)
+        return await _to_thread(self._thread, work)
 
     return call
+
+
+class _Cancellable(Generic[T]):
+    """An async function for a loop in another thread, which any thread may cancel."""
+
+    def __init__(self, function: Callable[[], Awaitable[T]]) -> None:
+        self._function = function
+        self._scope = trio.CancelScope()
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._given_up = False
+
+    async def __call__(self) -> T:
+        self._token = trio.lowlevel.current_trio_token()
+        if self._given_up:  # `cancel` has not seen the token
+            self._scope.cancel()
+        with self._scope:
+            return await self._function()
+        raise ClosedError("nobody waits for it any more")
+
+    def cancel(self) -> None:
+        """Cancel it, now or when it begins; does not wait."""
+        self._given_up = True
+        if self._token is not None:
+            with suppress(trio.RunFinishedError):
+                self._token.run_sync_soon(self._scope.cancel)
+
+
+async def _to_thread(thread: Elsewhere, function: Callable[[], Awaitable[T]]) -> T:
+    """Run it there; a caller that is cancelled cancels it there, and waits for its end.
+
+    The loop of the caller would otherwise wait at its own end for the thread that waits
+    for it.
+    """
+    work = _Cancellable(function)
+    running = asyncio.ensure_future(asyncio.to_thread(thread.run, work))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        work.cancel()
+        await asyncio.wait((running,))
+        if not running.cancelled():
+            running.exception()  # the caller asks for it no more
+        raise
 
 
 class Elsewhere(Protocol):

@@ -1,0 +1,67 @@
+"""Faces of a test broker in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from rocketmq_sdk.testing import AsyncioBroker, BrokerThread, WaitTimeoutError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+pytestmark = pytest.mark.real_time
+LONG = 20.0
+
+
+async def given_up(broker: AsyncioBroker) -> None:
+    task = asyncio.create_task(broker.wait.stored("orders", within=LONG))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def given_up_before_it_began(broker: AsyncioBroker) -> None:
+    task = asyncio.create_task(broker.wait.stored("orders", within=LONG))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def overdue(broker: AsyncioBroker) -> None:
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(broker.wait.stored("orders", within=LONG), 0.01)
+
+
+async def left_alone(broker: AsyncioBroker) -> None:
+    waiting = asyncio.create_task(broker.wait.stored("orders", within=LONG))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+
+
+@pytest.mark.parametrize("way", [given_up, given_up_before_it_began, overdue, left_alone])
+def test_a_wait_that_is_given_up_holds_up_nobody(
+    way: Callable[[AsyncioBroker], Awaitable[None]],
+) -> None:
+    async def within_a_while(broker: AsyncioBroker) -> None:
+        await way(broker)
+        assert await broker.wait.dead_letter("billing", 0) == []  # it can be used again
+
+    with BrokerThread() as thread:
+        began = time.monotonic()
+        asyncio.run(within_a_while(AsyncioBroker(thread)))
+        assert time.monotonic() - began < LONG / 2
+
+
+def test_a_wait_that_ends_in_time_tells_what_was_there() -> None:
+    async def waits(broker: AsyncioBroker) -> None:
+        with pytest.raises(WaitTimeoutError, match="there is no topic 'orders'"):
+            await broker.wait.stored("orders", within=0.01)
+
+    with BrokerThread() as thread:
+        asyncio.run(waits(AsyncioBroker(thread)))
