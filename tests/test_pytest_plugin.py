@@ -269,6 +269,19 @@ def test_many_processes_do_not_meet(pytester: pytest.Pytester) -> None:
     ).assert_outcomes(passed=6)
 
 
+@pytest.mark.parametrize("ini", [TRIO_MODE, ASYNCIO_AUTO, NOTHING])
+def test_a_test_may_have_a_broker_and_a_cluster(pytester: pytest.Pytester, ini: str) -> None:
+    word = "def" if ini == NOTHING else "async def"
+    test = f"""
+        {word} test_passes(rocketmq_broker, rocketmq_cluster): ...
+        {word} test_fails(rocketmq_cluster, rocketmq_broker): assert False
+    """
+    result = run(pytester, ini, test)
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*what the RocketMQ broker saw*", "--- broker-b", "requests: *"])
+
+
+
 @pytest.mark.parametrize(
     ("ini", "begin", "wait"),
     [(TRIO_MODE, "async def", "await"), (NOTHING, "def", ""), (ASYNCIO_AUTO, "async def", "await")],

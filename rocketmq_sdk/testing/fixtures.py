@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 MARKER: Final = "rocketmq"
 TRIO, ASYNCIO, PLAIN = "trio", "asyncio", "plain"
 _OF_SEEDS: Final = ("topics", "groups", "messages", "offsets", "seed")
-_REPORT: Final = pytest.StashKey[str]()
-_LIVE: Final = pytest.StashKey["Callable[[], str]"]()
+_REPORTS: Final = pytest.StashKey["dict[str, str | Callable[[], str]]"]()
 _NO_RUNNER: Final = """{test} is async, and nothing runs async tests here. Add to pyproject.toml
 
     [tool.pytest.ini_options]
@@ -125,13 +124,17 @@ def _reporting(request: pytest.FixtureRequest, report: Callable[[], str]) -> Ite
     pytest keeps all tests until its end, so that nothing of the broker may stay with
     them.
     """
-    stash = request.node.stash
-    stash[_LIVE] = report
+    _keep(request, report)
     try:
         yield
     finally:
-        del stash[_LIVE]
-        stash[_REPORT] = _said(report)
+        _keep(request, _said(report))
+
+
+def _keep(request: pytest.FixtureRequest, report: str | Callable[[], str]) -> None:
+    """What a test's fixture has to tell: as text, or for as long as it lives."""
+    reports = request.node.stash.setdefault(_REPORTS, {})
+    reports[str(request.fixturename)] = report
 
 
 def _said(report: Callable[[], str]) -> str:
@@ -154,7 +157,7 @@ async def in_loop(request: pytest.FixtureRequest) -> AsyncIterator[TestBroker]:
         try:
             yield broker
         finally:
-            request.node.stash[_REPORT] = broker.report()
+            _keep(request, broker.report())
 
 
 async def cluster_in_loop(request: pytest.FixtureRequest) -> AsyncIterator[TestCluster]:
@@ -166,7 +169,7 @@ async def cluster_in_loop(request: pytest.FixtureRequest) -> AsyncIterator[TestC
         try:
             yield cluster
         finally:
-            request.node.stash[_REPORT] = cluster.report()
+            _keep(request, cluster.report())
 
 
 def cluster_in_thread(
@@ -234,18 +237,13 @@ def _for_one_test(
 
     Its last report is a part of its end: each call costs a change of threads and back.
     """
-    stash = request.node.stash
-    stash[_LIVE] = lambda: thread.look(thread.broker.report)
-    stash[_REPORT] = "the test broker has ended"
-
-    def keep() -> None:
-        stash[_REPORT] = thread.broker.report()
-
-    thread.before_end(keep)
+    last = ["the test broker has ended"]
+    _keep(request, lambda: thread.look(thread.broker.report))
+    thread.before_end(lambda: last.append(thread.broker.report()))
     try:
         yield face(thread)
     finally:
-        del stash[_LIVE]
+        _keep(request, lambda: last[-1])
 
 
 def _scope_of(config: pytest.Config) -> str:
@@ -347,9 +345,11 @@ def cluster_for(request: pytest.FixtureRequest) -> Callable[..., Any]:
 
 
 def report_of(item: pytest.Item) -> str | None:
-    """What the broker of a test saw."""
-    live = item.stash.get(_LIVE, None)
-    return item.stash.get(_REPORT, None) if live is None else _said(live)
+    """What the broker of a test saw, and its cluster where it has both."""
+    reports = item.stash.get(_REPORTS, None)
+    if not reports:
+        return None
+    return "\n".join(one if isinstance(one, str) else _said(one) for one in reports.values())
 
 
 def why_skipped(error: BaseException | None) -> str | None:
