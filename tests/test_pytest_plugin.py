@@ -281,7 +281,6 @@ def test_a_test_may_have_a_broker_and_a_cluster(pytester: pytest.Pytester, ini: 
     result.stdout.fnmatch_lines(["*what the RocketMQ broker saw*", "--- broker-b", "requests: *"])
 
 
-
 @pytest.mark.parametrize(
     ("ini", "begin", "wait"),
     [(TRIO_MODE, "async def", "await"), (NOTHING, "def", ""), (ASYNCIO_AUTO, "async def", "await")],

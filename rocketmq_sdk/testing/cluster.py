@@ -312,14 +312,26 @@ class ClusterWaits:
     async def lag(
         self, group: str, topic: str | None = None, *, most: int = 0, within: float = WITHIN
     ) -> None:
-        """Until a group is at most so many messages behind at all masters."""
+        """Until a group is at most so many messages behind at all masters.
+
+        A group that nobody has joined yet is waited for, and so is a topic.
+        """
 
         def behind() -> int:
             return self._sum(lambda broker: sum(broker.wait.seen.lag(group, topic).values()))
 
+        def known() -> bool:
+            return bool(self._sum(lambda broker: broker.wait.seen.knows(group, topic)))
+
+        where = "" if topic is None else f", or there is no topic {topic!r}"
+
         await wait_until(
-            lambda: behind() <= most,
-            lambda: f"it is {behind()} behind",
+            lambda: known() and behind() <= most,
+            lambda: (
+                f"it is {behind()} behind"
+                if known()
+                else f"it has no members and no offsets{where}"
+            ),
             f"group {group!r} to be at most {most} behind",
             within,
         )

@@ -117,6 +117,10 @@ class Observation:
         offsets = self._core.core.offsets
         return {queue: offsets.query(group, topic, queue) for queue in self.queues(topic)}
 
+    def knows(self, group: str, topic: str | None = None) -> bool:
+        """Whether there is such a group, and such a topic, to be behind in."""
+        return group in self.groups() and (topic is None or bool(self.queues(topic)))
+
     def lag(self, group: str, topic: str | None = None) -> dict[str, int]:
         """How many messages of each topic a group has not committed; no zeros.
 
@@ -205,11 +209,16 @@ class Observation:
 
     def describe_group(self, group: str, topic: str | None = None) -> str:
         """Who is in a group, and how far it is, in a topic or in all."""
-        members = self.members(group)
+        if topic is not None and not self.queues(topic):
+            return self.describe_topic(topic)
+        members, groups = self.members(group), self.groups()
         lag = ", ".join(f"{count} in {name!r}" for name, count in self.lag(group, topic).items())
         who = f"members {', '.join(members)}" if members else "no members"
-        known = "" if group in self.groups() else f" (groups: {', '.join(self.groups()) or 'none'})"
-        return f"group {group!r}: {who}, behind: {lag or 'nothing'}{known}"
+        if group not in groups:
+            behind = f", behind: {lag}" if lag else ""
+            others = ", ".join(groups) or "none"
+            return f"group {group!r}: no members, no offsets{behind} (groups: {others})"
+        return f"group {group!r}: {who}, behind: {lag or 'nothing'}"
 
     def report(self) -> str:
         """All of it, and the last requests."""

@@ -150,10 +150,13 @@ class Waits:
     ) -> None:
         """Until a group is at most so many messages behind, in a topic or in all.
 
-        All are the topics that it subscribes to or has offsets in, and its retries.
+        All are the topics that it subscribes to or has offsets in, and its retries. A
+        group that nobody has joined yet is waited for, and so is a topic.
         """
         await wait_until(
-            lambda: sum(self.seen.lag(group, topic).values()) <= most,
+            lambda: (
+                self.seen.knows(group, topic) and sum(self.seen.lag(group, topic).values()) <= most
+            ),
             lambda: self.seen.describe_group(group, topic),
             f"group {group!r} to be at most {most} behind",
             within,

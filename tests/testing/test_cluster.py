@@ -40,6 +40,9 @@ async def test_masters_share_a_topic(autojump_clock: MockClock) -> None:
         assert sorted(got.bodies) == list("01234567")
         assert len(cluster.requests("send", topic="orders", group="shop")) == 8
         assert "--- broker-b" in cluster.report()
+        for group, topic in (("biling", None), ("billing", "order")):
+            with pytest.raises(WaitTimeoutError, match="no members and no offsets"):
+                await cluster.wait.lag(group, topic, within=1)
         with pytest.raises(WaitTimeoutError, match="they hold 8"):
             await cluster.wait.stored("orders", 9, within=1)
 

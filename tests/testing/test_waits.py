@@ -73,8 +73,24 @@ async def test_a_group_that_catches_up_is_waited_for(autojump_clock: MockClock) 
             await broker.wait.lag("billing", within=2)
         with pytest.raises(WaitTimeoutError, match=r"to commit \{0: 9\}.*the offsets are \{0: "):
             await broker.wait.committed("billing", "orders", {0: 9}, within=2)
-        with pytest.raises(WaitTimeoutError, match=r"behind: 5 in 'orders' \(groups: billing"):
-            await broker.wait.lag("biling", "orders", within=2)
+        for topic, behind in (("orders", ", behind: 5 in 'orders'"), (None, "")):
+            text = rf"'biling': no members, no offsets{behind} \(groups: billing\)"
+            with pytest.raises(WaitTimeoutError, match=text):
+                await broker.wait.lag("biling", topic, within=2)
+        with pytest.raises(WaitTimeoutError, match="there is no topic 'order'; there are: orders"):
+            await broker.wait.lag("billing", "order", within=2)
+
+
+async def test_a_group_whose_first_member_comes_later_is_waited_for(
+    autojump_clock: MockClock,
+) -> None:
+    """Its members find a topic that was made just now only when they ask again."""
+    async with TestBroker() as broker:
+        got = Collector()
+        async with consumer(broker, got):
+            await send_later(broker, 0, "1")
+            await broker.wait.lag("billing")
+            assert got.bodies == ["1"]
 
 
 async def test_a_group_is_stable_when_its_queues_are_shared(autojump_clock: MockClock) -> None:

@@ -49,14 +49,17 @@ async def test_a_broker_is_seeded_watched_and_waited_for() -> None:
         assert await control.done("GET", "/v1/groups") == {}
         assert await control.done("GET", "/v1/groups/billing/dead-letters") == []
         assert await control.done("POST", "/v1/wait", {"for": "settled"}) == {}
-        await control.done("POST", "/v1/wait", {"for": "lag", "group": "billing", "topic": "x"})
+        offsets = {"billing": {"orders": [1, 1]}}
+        await control.done("POST", "/v1/seed", {"offsets": offsets})
+        await control.done("POST", "/v1/wait", {"for": "lag", "group": "billing", "most": 2})
 
 
 async def test_a_wait_that_fails_says_what_was_seen() -> None:
     async with TestBroker() as broker, open_control(broker) as control:
         for wait, text in (
             ({"for": "stored", "topic": "orders"}, "no topic 'orders'"),
-            ({"for": "group", "group": "billing"}, "no members"),
+            ({"for": "group", "group": "billing"}, "no members, no offsets (groups: none)"),
+            ({"for": "lag", "group": "billing"}, "no members, no offsets (groups: none)"),
             ({"for": "dead_letter", "group": "billing"}, "there are 0"),
             (
                 {"for": "committed", "group": "g", "topic": "orders", "offsets": {"0": 1}},
