@@ -94,6 +94,8 @@ def java_hash(text: str) -> int:
 
 def illegal_characters(name: str) -> str:
     """The illegal characters of a topic or group name, each once, in order."""
+    if _LEGAL.issuperset(name):
+        return ""
     return "".join(dict.fromkeys(character for character in name if character not in _LEGAL))
 
 

@@ -145,10 +145,15 @@ def no_message(given: object) -> WrongTypeError:
     return WrongTypeError(f'{given!r:.200} is no Message; send Message("topic", b"body")')
 
 
+_ONLY_MESSAGES: Final = {Message}
+
+
 def check_messages(messages: Sequence[Message]) -> None:
     """Raise `WrongTypeError` for what is no sequence of messages."""
-    if not isinstance(messages, Sequence):
+    if not isinstance(messages, (list, Sequence)):  # a list is told at once
         raise WrongTypeError(f"messages is {messages!r:.200}; give a list of Message")
+    if {*map(type, messages)} == _ONLY_MESSAGES:
+        return
     for message in messages:
         if not isinstance(message, Message):
             raise no_message(message)
@@ -167,7 +172,10 @@ class Batch(NamedTuple):
 
 def check_one_sharding_key(messages: Sequence[Message]) -> None:
     """Refuse a batch for which sharding keys name several queues, or some and none."""
-    keys = {None if message._is_plain else message.sharding_key for message in messages}
+    special = [message for message in messages if not message._is_plain]
+    keys = {message.sharding_key for message in special}
+    if keys and len(special) < len(messages):
+        keys.add(None)
     if len(keys) > 1:
         raise ConfigurationError(
             f"a batch goes to one queue, but its messages have {len(keys)} different sharding "
@@ -202,7 +210,8 @@ def make_batch(
         for message in messages:
             _check_for_batch(message, first)
         flags = [message.flag for message in messages]
-    for size in set(map(len, bodies)):
+    lengths = list(map(len, bodies))
+    for size in set(lengths):
         check_size(size, most)
     if texts.count(texts[0]) == count:
         forms = [known[texts[0]]] * count
@@ -210,7 +219,7 @@ def make_batch(
     else:
         forms = [known[text] for text in texts]
         total = sum([form.overhead for form in forms])
-    total += sum(map(len, bodies))
+    total += sum(lengths)
     if total > most:
         raise ConfigurationError(
             f"the batch has {total} bytes, more than max_message_size = {most}; send it in parts"

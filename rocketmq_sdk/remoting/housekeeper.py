@@ -78,6 +78,7 @@ class Housekeeper:
         "_after",
         "_alarms",
         "_armed",
+        "_at_once",
         "_behind",
         "_heap",
         "_holding",
@@ -89,6 +90,7 @@ class Housekeeper:
         "_watching",
         "_writer",
         "_writing",
+        "alone",
         "chunks",
         "lane",
         "now",
@@ -103,6 +105,7 @@ class Housekeeper:
         self._writer: trio.lowlevel.Task | None = None
         self._watching = self._writing = False
         self._in_chunk = self._holding = self._armed = False
+        self._at_once: list[Callable[[], None]] = []
         self._after: list[Callable[[], None]] = []
         self._behind: list[Callable[[], None]] = []
         clock = trio.lowlevel.current_clock()
@@ -111,6 +114,8 @@ class Housekeeper:
         """`trio.current_time`, in less time."""
         self.chunks = 0
         """Chunks that were handled, of all channels."""
+        self.alone = False
+        """Whether the request that is served is the only one of its chunk."""
         self.lane = SideLane()
         """For those that would hold up many others."""
 
@@ -205,6 +210,10 @@ class Housekeeper:
 
     def end_chunk(self) -> None:
         """It is handled, and its answers have left."""
+        self.alone = False
+        if self._at_once:
+            at_once, self._at_once = self._at_once, []
+            self._call_all(at_once)
         self._in_chunk = False
         if self._after:
             after, self._after = self._after, []
@@ -236,6 +245,16 @@ class Housekeeper:
         if self._in_chunk:
             self._after.append(call)
         return self._in_chunk
+
+    def after_answer(self, call: Callable[[], None]) -> bool:
+        """Call this before all that follows on the chunk, once the answer has left.
+
+        For what a request leaves to do that is the only one of its chunk: nobody sees
+        that it was not done at once. False, and nothing is done, elsewhere.
+        """
+        if self.alone:
+            self._at_once.append(call)
+        return self.alone
 
     def behind_chunk(self, call: Callable[[], None]) -> bool:
         """`after_chunk` for what answers nothing: it waits for what does to leave."""

@@ -181,6 +181,40 @@ async def test_what_stops_the_program_after_a_chunk_leaves_channels_writing() ->
 
 
 @pytest.mark.real_time
+async def test_a_lone_request_has_the_rest_of_its_work_done_when_its_answer_has_left() -> None:
+    """Before all that follows on the chunk, which that work may add to."""
+    seen: list[object] = []
+
+    def rest() -> None:
+        seen.append(("rest", server.unsent_bytes(), housekeeper().after_answer(rest)))
+        seen.append(housekeeper().after_chunk(lambda: seen.append("after, of the rest")))
+        seen.append(housekeeper().behind_chunk(lambda: seen.append("behind")))
+
+    def serve(channel: Channel, command: Command) -> Command | None:
+        housekeeper().after_chunk(lambda: seen.append("after"))
+        if not housekeeper().after_answer(rest):
+            seen.append(command.opaque)
+        return Command.response(0)
+
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        peer = await trio.open_tcp_stream(*listener.socket.getsockname()[:2])
+        two = await listener.accept()
+    async with peer, open_stream_channel(two, serve, pause_reading=True) as server:
+        assert not housekeeper().after_answer(rest)  # nothing is served now
+        for opaques in ((1,), (2, 3)):
+            frames = [encode_frame(Command(7, opaque=opaque)) for opaque in opaques]
+            answers, engine = list[Command](), Connection()
+            await peer.send_all(b"".join(frames))
+            with trio.fail_after(60):
+                while len(answers) < len(opaques):
+                    answers += engine.receive_commands(await peer.receive_some())
+        assert not housekeeper().alone
+    alone = [("rest", 0, False), True, True, "after", "after, of the rest", "behind"]
+    assert seen == [*alone, 2, 3, "after", "after"]
+
+
+@pytest.mark.real_time
 async def test_a_writer_lives_while_a_socket_takes_no_more():
     body = b"x" * 5_000_000
     async with tcp_pair() as (client, _server):

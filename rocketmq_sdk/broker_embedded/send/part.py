@@ -58,8 +58,9 @@ class SendPart(Part):
         self._cluster = core.config.current.broker_cluster_name
 
     async def load(self) -> None:
-        """Let what comes with a chunk be indexed once its answers have left."""
-        self._core.store.index_when_idle(housekeeper().behind_chunk)
+        """Let some of the work of sends be done once their answers have left."""
+        keeper = housekeeper()
+        self._core.store.put_off(answered=keeper.after_answer, idle=keeper.behind_chunk)
 
     def requests(self) -> Iterable[Request]:
         """Three ways to send, two to reply, and sending back."""

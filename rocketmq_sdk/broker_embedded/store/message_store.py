@@ -277,13 +277,19 @@ class MessageStore(ReadableStore, RunsOnce):
         """
         self._dispatcher.listen(listener, topic=topic, waiting=waiting)
 
-    def index_when_idle(self, when_idle: Callable[[Callable[[], None]], bool]) -> None:
-        """Have messages that came together indexed as soon as nobody waits for them.
+    def put_off(
+        self,
+        answered: Callable[[Callable[[], None]], bool],
+        idle: Callable[[Callable[[], None]], bool],
+    ) -> None:
+        """Have what nobody waits for done later.
 
-        Without this, and whatever else comes, they are when the queues are flushed.
-        `when_idle` has something short called then; False where it cannot tell.
+        Both call something short, or say False. A client's batch goes into its queue
+        when its answer has left, before anything else runs (`answered`), else at once.
+        What came together is indexed when nobody waits (`idle`), else with the flush.
         """
-        self._index.when_idle = when_idle
+        self._appender.when_answered = answered
+        self._index.when_idle = idle
 
     # --- state
 

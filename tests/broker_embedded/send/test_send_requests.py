@@ -20,6 +20,8 @@ from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeader
 from rocketmq_sdk.protocol.message_codec import decode_messages
+from rocketmq_sdk.remoting.dispatch import Dispatcher
+from rocketmq_sdk.remoting.source import TcpChannelSource
 from support.broker import Peer, open_broker, open_on, pull_request, send_request
 
 if TYPE_CHECKING:
@@ -228,6 +230,32 @@ async def test_batches(autojump_clock: MockClock) -> None:
             assert (
                 await peer.ask(send_request("orders", b"no batch", batch=True))
             ).code == ResponseCode.SYSTEM_ERROR
+
+
+@pytest.mark.real_time
+async def test_a_batch_over_tcp_is_in_its_queue_when_its_answer_is_there() -> None:
+    """It goes there after the answer has left: nobody comes between."""
+    body = encode_batch([(0, b"%d" % number, b"") for number in range(3)])
+    with trio.fail_after(60):
+        async with open_broker() as (broker, _peer), trio.open_nursery() as nursery:
+            (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            await nursery.start(broker.server.serve, [listener])
+            host, port = listener.socket.getsockname()[:2]
+            address = f"{host}:{port}"
+            source = TcpChannelSource()
+            one = await source.open_channel(address, Dispatcher(), nursery)
+            two = await source.open_channel(address, Dispatcher(), nursery)
+            await one.call(send_request("orders", body, batch=True), 60)
+            for number in range(1, 20):
+                held = two.submit(pull_request("orders", 3 * number, hold=60.0), 60)
+                answer = await one.call(send_request("orders", body, batch=True), 60)
+                assert answer.ext_fields["queueOffset"] == f"{3 * number}"
+                assert broker.store.max_offset("orders", 0) == 3 * (number + 1)
+                found = await one.call(pull_request("orders", 3 * number), 60)
+                for pulled in (found, await held.wait()):
+                    bodies = [message.body for message in decode_messages(pulled.body)]
+                    assert bodies == [b"0", b"1", b"2"]
+            nursery.cancel_scope.cancel()
 
 
 async def test_a_consumer_that_sends_to_its_retry_topic(autojump_clock: MockClock) -> None:

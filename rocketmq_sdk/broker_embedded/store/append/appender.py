@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
     from rocketmq_sdk.broker_embedded.store.flush.log_flusher import LogFlusher
     from rocketmq_sdk.broker_embedded.store.flush.queue_flusher import QueueFlusher
-    from rocketmq_sdk.broker_embedded.store.index.keys import Alike
     from rocketmq_sdk.broker_embedded.store.state import StoreState
     from rocketmq_sdk.clock import Clock
 
@@ -95,6 +94,8 @@ class Appender:
         self._append_crc = config.enabled_append_prop_crc
         self._sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._pending: deque[_Pending] = deque()
+        self.when_answered: Callable[[Callable[[], None]], bool] = lambda _call: False
+        """See `MessageStore.put_off`."""
         self._told = ""
         self._index = index
         self._note = index.note
@@ -290,6 +291,8 @@ class Appender:
 
     def _refusal(self, message: MessageToStore) -> PutStatus | None:
         """Why nothing, or nothing like this message, is appended now."""
+        if self._pending and not self._sync_flush:
+            self._dispatch_waiting()
         state = self._state
         if not state.open or state.log_problem or state.queue_problem or state.disk_full:
             return PutStatus.SERVICE_NOT_AVAILABLE
@@ -440,52 +443,45 @@ class Appender:
         self._pending.append((position, position + size, self._into_queue, unit))
 
     def _dispatch_run(self, queue: Queue, first: int, now: int, batch: ClientBatch) -> None:
-        """Put the records of a batch into their queue, after their sync where asked."""
+        """Have the records of a batch put into their queue: after their sync where
+        asked, else once the answer has left, or now.
+        """
+        start, end = batch.positions[0], batch.positions[-1] + batch.sizes[-1]
+        self._pending.append((start, end, self._batch_into_queue, (queue, first, now, batch, end)))
+        if not (self._sync_flush or self.when_answered(self._dispatch_waiting)):
+            self.dispatch_up_to(end)
+
+    def _dispatch_waiting(self) -> None:
+        """Put what waits only for its answer to leave into the queues."""
+        self.dispatch_up_to(self._log.position)
+
+    def _batch_into_queue(
+        self, queue: Queue, first: int, now: int, batch: ClientBatch, end: int
+    ) -> None:
+        """Put the messages of a batch into their queue."""
         positions, sizes, properties = batch.positions, batch.sizes, batch.properties
         same = alike(properties)
         codes = tags_codes(properties, same)
-        end = positions[-1] + sizes[-1]
         if not isinstance(queue, ConsumeQueue) or queue.ext is not None:
             for offset, position, size, code, raw in zip(
                 count_from(first), positions, sizes, codes, properties
             ):
                 text = raw.decode("utf-8", "replace")
-                unit = (queue, offset, code, now, position, size, text, 1)
-                self._pending.append((position, position + size, self._into_queue, unit))
-        else:
-            units = list(map(_pack_unit, positions, sizes, codes))
-            whole = (queue, first, now, positions, units, codes, properties, same, end)
-            self._pending.append((positions[0], end, self._batch_into_queue, whole))
-        if not self._sync_flush:
-            self.dispatch_up_to(end)
-
-    def _batch_into_queue(
-        self,
-        queue: ConsumeQueue,
-        first: int,
-        now: int,
-        positions: list[int],
-        units: list[bytes],
-        codes: list[int],
-        properties: Sequence[bytes],
-        same: Alike | None,
-        end: int,
-    ) -> None:
-        """Put the messages of a batch into their queue."""
+                self._into_queue(queue, offset, code, now, position, size, text, 1)
+            return
         if self._index.noting:
             self._note_batch(queue.topic, properties, positions, now, same)
         if queue.removed:
             return
-        queue.append_all(units, end)
+        queue.append_all(list(map(_pack_unit, positions, sizes, codes)), end)
         self._mark_dirty(queue)
         self._state.dispatched_timestamp = now
         if self._is_heard(queue.topic):
-            ends = [*positions[1:], end]
-            for offset, position, behind, code, raw in zip(
-                count_from(first), positions, ends, codes, properties
+            for offset, position, size, code, raw in zip(
+                count_from(first), positions, sizes, codes, properties
             ):
                 text = raw.decode("utf-8", "replace")
-                self._dispatcher.tell(queue, offset, code, now, position, behind - position, text)
+                self._dispatcher.tell(queue, offset, code, now, position, size, text)
 
     def _into_queue(
         self,

@@ -36,6 +36,8 @@ _LONGEST: Final = 0x7FFF
 """Bytes of the longest properties."""
 _SHARED: Final = tuple(Struct(f">iq{born}sq{store}siq") for store in (8, 20) for born in (8, 20))
 """System flag to prepared offset, by the two host bits: the same in all records."""
+_BEGIN: Final = Struct(">iI")
+_PLACE: Final = Struct(">ii")
 _HEADS: Final = tuple(Struct(f">iIIiiqq{shared.size}si") for shared in _SHARED)
 
 
@@ -161,10 +163,7 @@ class ClientBatch:
         head = _HEADS[kind]
         magic, size_bytes = (MAGIC_V1, 1) if len(topic) <= MAX_TOPIC_BYTES_V1 else (MAGIC_V2, 2)
         middle = len(topic).to_bytes(size_bytes, "big") + topic
-        bodies, lengths = self._bodies, self._lengths
-        middles = repeat(middle + lengths[0]) if self._alike else map(middle.__add__, lengths)
         self._place(position, head.size + len(middle) + _SHORT.size)
-        crc32 = zlib.crc32
         try:
             shared = _SHARED[kind].pack(
                 sys_flag & ~HOST_BITS | bits,
@@ -175,26 +174,75 @@ class ClientBatch:
                 reconsume_times,
                 0,
             )
-            heads = map(
-                head.pack,
-                self.sizes,
-                repeat(magic),
-                [crc32(body) & BODY_CRC_MASK for body in bodies],
-                repeat(queue_id),
-                self._flags,
-                count_from(queue_offset),
-                self.positions,
-                repeat(shared),
-                map(len, bodies),
-            )
-            records = b"".join(
-                chain.from_iterable(zip(heads, bodies, middles, self.properties, strict=False))
-            )
+            if self._alike:
+                return self._join_alike(magic, queue_id, queue_offset, shared, middle)
+            records = self._join_each(head, magic, queue_id, queue_offset, shared, middle)
         except struct.error as error:
             raise LocalProtocolError(
                 f"a field of a record for topic {topic!r} does not fit: {error}"
             ) from error
         return self._filled(records) if self._with_crc else records
+
+    def _checks(self) -> list[int]:
+        """The CRCs of the bodies, as records have them."""
+        crc32 = zlib.crc32
+        return [crc32(body) & BODY_CRC_MASK for body in self._bodies]
+
+    def _join_alike(
+        self, magic: int, queue_id: int, queue_offset: int, shared: bytes, middle: bytes
+    ) -> bytes:
+        """The records of messages that are alike, each by one call.
+
+        `middle` stands between body and length of the properties. Raises
+        `struct.error`.
+        """
+        bodies, properties = self._bodies, self.properties
+        size = len(bodies[0])
+        begin, place = _BEGIN.pack(self.sizes[0], magic), _PLACE.pack(queue_id, self._flags[0])
+        shared += size.to_bytes(4, "big")
+        middle += self._lengths[0]
+        pack = Struct(f">8sI8sqq{len(shared)}s{size}s{len(middle)}s{len(properties[0])}s").pack
+        each = zip(
+            self._checks(),
+            count_from(queue_offset),
+            self.positions,
+            bodies,
+            properties,
+            strict=False,
+        )
+        return b"".join(
+            [
+                pack(begin, check, place, offset, position, shared, body, middle, text)
+                for check, offset, position, body, text in each
+            ]
+        )
+
+    def _join_each(
+        self,
+        head: Struct,
+        magic: int,
+        queue_id: int,
+        queue_offset: int,
+        shared: bytes,
+        middle: bytes,
+    ) -> bytes:
+        """`_join_alike` for messages that are not."""
+        heads = map(
+            head.pack,
+            self.sizes,
+            repeat(magic),
+            self._checks(),
+            repeat(queue_id),
+            self._flags,
+            count_from(queue_offset),
+            self.positions,
+            repeat(shared),
+            map(len, self._bodies),
+        )
+        middles = map(middle.__add__, self._lengths)
+        return b"".join(
+            chain.from_iterable(zip(heads, self._bodies, middles, self.properties, strict=False))
+        )
 
     def _place(self, position: int, fixed: int) -> None:
         """Note where the records are that take so many bytes besides what differs."""

@@ -61,6 +61,34 @@ async def test_each_record_carries_the_crc_of_its_properties(append: Append) -> 
 
 
 @ways
+@pytest.mark.parametrize("flush", FlushDiskType)
+async def test_a_batch_whose_answer_has_not_left_is_in_front_of_what_follows(
+    append: Append, flush: FlushDiskType
+) -> None:
+    """It goes into its queue once the answer has left, or before anything else does."""
+    waiting: list[Callable[[], None]] = []
+    is_sync = flush is FlushDiskType.SYNC_FLUSH
+    async with open_store(MemoryFileSystem(), small_config(flush_disk_type=flush)) as store:
+        store.put_off(lambda call: waiting.append(call) is None, lambda _call: False)
+        batch(store, [b"a", b"b"])
+        assert bodies(store) == []
+        append(store, [b"c", b"d"])
+        assert bodies(store)[:2] == [] if is_sync else [b"a", b"b"]
+        (last,) = batch(store, [b"e"])
+        if is_sync:
+            assert not waiting  # they wait for their sync
+            assert await store.wait_durable(last) is PutStatus.PUT_OK
+        else:
+            assert b"e" not in bodies(store)
+            for call in waiting:
+                call()
+        assert bodies(store) == [b"a", b"b", b"c", b"d", b"e"]
+        store.put_off(lambda _call: False, lambda _call: False)
+        batch(store, [b"f"])
+        assert bodies(store)[5:] == ([] if is_sync else [b"f"])
+
+
+@ways
 async def test_too_few_replicas_refuse_it(append: Append) -> None:
     async with open_store() as store:
         assert all(result.ok for result in append(store, [b"a", b"b"]))

@@ -347,7 +347,7 @@ async def test_the_index_of_batches_is_that_of_single_messages(
             files, small_config(**{**SMALL, "mapped_file_size_commit_log": 1 << 16})
         ) as store:
             if idle:
-                store.index_when_idle(lambda call: calls.append(call) is None)
+                store.put_off(lambda _call: False, lambda call: calls.append(call) is None)
             for first in range(0, len(texts), size):
                 items = [(0, b"body", text.encode()) for text in texts[first : first + size]]
                 result = store.put_batch(message(body=encode_batch(items)))
