@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from benchmarks.pace import moments
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
@@ -165,9 +167,7 @@ async def _paced_client(port: int, count: int, rate: float) -> list[float]:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(receive)
-        begin = trio.current_time()
-        for number in range(count):
-            await trio.sleep_until(begin + number / rate)
+        async for _ in moments(count, rate):
             sent.append(time.perf_counter())
             await stream.send_all(frame)
     return times

@@ -9,6 +9,7 @@ import trio
 
 from benchmarks.baselines import paced_echo
 from benchmarks.harness import Report, percentile
+from benchmarks.pace import moments
 from benchmarks.workers import broker_process
 from rocketmq_sdk import Admin, Message, Producer, PushConsumer, ReceivedMessage
 
@@ -40,9 +41,7 @@ async def _measure(namesrv: str, report: Report, scale: float) -> None:
             # of a process goes through all that it has loaded.
             gc.collect()
             gc.freeze()
-            begin = trio.current_time()
-            for number in range(count):
-                await trio.sleep_until(begin + number / RATE)
+            async for _ in moments(count, RATE):
                 producer.submit(Message("latency", b"%.9f" % time.perf_counter()))
             with trio.fail_after(60):
                 await finished.wait()
