@@ -82,6 +82,8 @@ def _property(text: str, name: str, marker: str) -> str | None:
     return text[start:end] if end > start else property_in_text(text, name)
 
 
+_FARTHEST: Final = 255 * (29791 + 961 + 31 + 1)
+"""The most that the last four characters of a key add to a hash."""
 Alike = tuple[int, list[bytes]]
 """Where a unique key ends, and columns of its last characters: see `alike`."""
 
@@ -106,6 +108,30 @@ def alike(properties: Sequence[bytes]) -> Alike | None:
         texts[place::length] = same
         sample[place] = same[0]
     return (end, columns) if texts == sample * count and b"".join(columns).isalnum() else None
+
+
+def _hashes_of_counters(stem: int, counters: Sequence[bytes]) -> list[int]:
+    """The hashes of keys of which the last characters differ, given by columns.
+
+    `stem` is the hash of what is in front of them. Most keys of a batch lie so close
+    together that all their sums are numbers of one sign, which is looked at once.
+    """
+    first, second, third, last = counters
+    low, count = stem & _MASK, len(last)
+    high = low + _FARTHEST
+    if first.count(first[0]) == count == second.count(second[0]):
+        common = low + first[0] * 29791 + second[0] * 961
+        sums = [common + c * 31 + d for c, d in zip(third, last, strict=True)]
+    else:
+        sums = [
+            low + a * 29791 + b * 961 + c * 31 + d
+            for a, b, c, d in zip(first, second, third, last, strict=True)
+        ]
+    if high < _SMALLEST:
+        return sums
+    if low > _SMALLEST and high <= _MASK:
+        return [_MASK + 1 - value for value in sums]
+    return list(map(_absolute, sums))
 
 
 class KeyHasher:
@@ -209,16 +235,7 @@ class KeyHasher:
             return None
         others = self.hashes(topic, first.decode())[1:]
         self._hash_unique(topic, first[_UNIQ_KEY_AT:end].decode())
-        stem = self._stem_hash
-        keys = [
-            value
-            if (value := stem + a * 29791 + b * 961 + c * 31 + d & _MASK) < _SMALLEST
-            else 0
-            if value == _SMALLEST
-            else _MASK + 1 - value
-            for a, b, c, d in zip(*counters, strict=True)
-        ]
-        return keys, others
+        return _hashes_of_counters(self._stem_hash, counters), others
 
     @staticmethod
     def _with_others(
