@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+from rocketmq_sdk.errors import ConfigurationError
+
 
 class ExpectationError(AssertionError):
     """Something that a test expects did not happen; the text says what was seen."""
@@ -17,3 +21,10 @@ class WaitTimeoutError(ExpectationError):
 
 class ListenerRaisedError(ExpectationError):
     """A listener raised, which strict brokers do not forgive."""
+
+
+def checked_seconds(name: str, seconds: float) -> float:
+    """A duration. Raises `ConfigurationError` for one that is none."""
+    if not 0 <= seconds < math.inf:
+        raise ConfigurationError(f"{name} is {seconds}; give seconds, 0 or more")
+    return seconds

@@ -6,7 +6,7 @@ import json
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 import attrs
 
@@ -77,6 +77,8 @@ class Seed:
         """This seed and more."""
         if isinstance(topics, str) or isinstance(groups, str):
             raise ConfigurationError("topics and groups of a seed are lists of names")
+        _check_messages(messages)
+        _check_offsets(offsets)
         more = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, QUEUES)
         return Seed(
             {**self.topics, **more},
@@ -95,6 +97,26 @@ def _read(path: Path) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise ConfigurationError(f"the seed {path} holds no object")
     return found
+
+
+def _is_list(given: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(given, Sequence) and not isinstance(given, (str, bytes))
+
+
+def _check_messages(messages: object) -> None:
+    if not isinstance(messages, Mapping) or not all(map(_is_list, messages.values())):
+        raise ConfigurationError("messages of a seed are lists by topic")
+
+
+def _check_offsets(offsets: object) -> None:
+    groups = offsets.values() if isinstance(offsets, Mapping) else [None]
+    for by_topic in groups:
+        numbers = by_topic.values() if isinstance(by_topic, Mapping) else [None]
+        for given in numbers:
+            if not all(type(one) is int for one in (given if _is_list(given) else [given])):
+                raise ConfigurationError(
+                    "offsets of a seed are whole numbers, or lists of them, by group and topic"
+                )
 
 
 def _message(topic: str, given: Any) -> tuple[Message, int | None]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.errors import ClosedError
+from rocketmq_sdk.errors import ClosedError, ConfigurationError
 from rocketmq_sdk.testing.failures import WaitTimeoutError
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ async def wait_until(
     Raises `WaitTimeoutError` with `what` was waited for and `describe` of what was
     there. What raises `ClosedError` does not hold.
     """
+    if not within >= 0:
+        raise ConfigurationError(f"within is {within}; give seconds, 0 or more")
     step, began = FIRST_STEP, trio.current_time()
     with trio.move_on_after(within):
         while not _holds(condition):

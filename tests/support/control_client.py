@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import trio
 from rocketmq_sdk.http_server import HttpServer
 from rocketmq_sdk.testing.control.endpoint import Endpoint
 from rocketmq_sdk.transport.tcp import open_tcp_listeners
+from support.json_schema import problems
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -20,11 +22,12 @@ if TYPE_CHECKING:
 
 
 class Control:
-    """Asks, and reads the answer's JSON."""
+    """Asks, reads the answer's JSON, and holds both against the description."""
 
-    def __init__(self, stream: trio.abc.Stream, port: int) -> None:
+    def __init__(self, stream: trio.abc.Stream, port: int, described: dict[str, Any]) -> None:
         self.stream = stream
         self.port = port
+        self._described = described
         self._http = h11.Connection(h11.CLIENT)
 
     async def ask(
@@ -62,7 +65,29 @@ class Control:
                 break
         if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
             self._http.start_next_cycle()
-        return status, json.loads(found)
+        answer = json.loads(found)
+        self._compare(method, path, body, status, answer)
+        return status, answer
+
+    def _compare(self, method: str, path: str, body: Any, status: int, answer: Any) -> None:
+        operation = self._operation(method, path)
+        if operation is None:
+            assert status in (403, 404, 405) or path == "/openapi.json"
+            return
+        root = self._described
+        schema = operation["responses"][str(status)]["content"]["application/json"]["schema"]
+        assert problems(answer, schema, root) == []
+        if status == 200 and body is not None:
+            sent = operation["requestBody"]["content"]["application/json"]["schema"]
+            assert problems(body, sent, root) == []
+
+    def _operation(self, method: str, path: str) -> dict[str, Any] | None:
+        for template, methods in self._described["paths"].items():
+            pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(template))
+            if re.fullmatch(pattern, path.partition("?")[0]):
+                found: dict[str, Any] | None = methods.get(method.lower())
+                return found
+        return None
 
     async def done(self, method: str, path: str, body: Any = None) -> Any:
         """The answer to what must succeed."""
@@ -78,10 +103,9 @@ async def open_control(
     """The control endpoint of a broker, and a client of it."""
     async with trio.open_nursery() as nursery:
         listeners, port = await open_tcp_listeners("127.0.0.1", 0)
-        server = HttpServer(
-            Endpoint(broker, advance).answer, loopback_only=loopback_only, name="control endpoint"
-        )
+        endpoint = Endpoint(broker, advance)
+        server = HttpServer(endpoint.answer, loopback_only=loopback_only, name="control endpoint")
         await nursery.start(server.serve, listeners)
         async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-            yield Control(stream, port)
+            yield Control(stream, port, endpoint.describe())
         nursery.cancel_scope.cancel()

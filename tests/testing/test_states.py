@@ -66,6 +66,9 @@ async def test_a_broker_begins_with_what_a_file_says(
         ({"offsets": {"billing": {"nothing": 1}}}, "no topic 'nothing'"),
         ({"topics": ["a"], "offsets": {"billing": {"a": [1]}}}, "1 offsets were given for the 4"),
         ({"topics": "orders"}, "lists of names"),
+        ({"messages": {"orders": "abc"}}, "lists by topic"),
+        ({"offsets": {"billing": 5}}, "whole numbers, or lists"),
+        ({"messages": {"orders": [{"body": "x", "queue": 9}]}}, "'orders' has no queue 9"),
         ("nowhere.json", r"nowhere\.json cannot be read"),
     ],
 )

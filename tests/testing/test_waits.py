@@ -19,6 +19,7 @@ from rocketmq_sdk import (
     TransactionProducer,
     TransactionState,
 )
+from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.testing import ListenerRaisedError, TestBroker, WaitTimeoutError
 from support.consuming import Collector, texts
 
@@ -56,6 +57,8 @@ async def test_messages_are_waited_for_and_given(autojump_clock: MockClock) -> N
         assert "waited 5 s for 4 messages in 'orders', but 'orders' holds 3" in str(caught.value)
         with pytest.raises(WaitTimeoutError, match="no topic 'order'; there are: orders"):
             await broker.wait.stored("order", within=1)
+        with pytest.raises(ConfigurationError, match="within is -1; give seconds"):
+            await broker.wait.stored("orders", within=-1)
 
 
 async def test_a_group_that_catches_up_is_waited_for(autojump_clock: MockClock) -> None:

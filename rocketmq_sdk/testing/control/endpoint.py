@@ -9,15 +9,26 @@ from urllib.parse import parse_qsl, unquote
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.http_server import HttpError, HttpRequest
 from rocketmq_sdk.model.route import is_loopback, split_address
-from rocketmq_sdk.testing.control.operations import Field, Operations, Row
+from rocketmq_sdk.testing.control.operations import Operations, Row
+from rocketmq_sdk.testing.control.schemas import PARTS, Schema, one_of_parts
 from rocketmq_sdk.testing.failures import ExpectationError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_sdk.testing.broker import TestBroker
+    from rocketmq_sdk.testing.control.arguments import Field
 
 DESCRIPTION: Final = "/openapi.json"
+_ERRORS: Final = {
+    400: "an argument is not acceptable",
+    403: "it came from a web page, or by a name that is not this machine's",
+    408: "the request did not come whole in time",
+    409: "something expected did not happen, or cannot be done now",
+    413: "the body is too large",
+    415: "the body is no application/json",
+    500: "a defect of the broker, which its log describes",
+}
 _NAMES: Final[dict[type, str]] = {
     str: "string",
     int: "integer",
@@ -69,6 +80,7 @@ class Endpoint:
                 "Errors have a member `error`; 409 says that something expected did not happen.",
             },
             "paths": paths,
+            "components": {"schemas": PARTS},
         }
 
 
@@ -122,6 +134,8 @@ def _arguments(row: Row, request: HttpRequest, in_path: dict[str, str]) -> dict[
             raise _bad(f"{row.path} has no argument {name!r}; there are: {there}")
         if not _fits(field, value):
             raise _bad(f"{name} is {value!r}; it is {field.text}")
+        if field.least is not None and not value >= field.least:
+            raise _bad(f"{name} is {value!r}; it is at least {field.least}")
     for field in row.fields:
         if field.required and field.name not in given:
             raise _bad(f"{field.name} is missing: {field.text}")
@@ -145,9 +159,8 @@ def _operation(row: Row) -> dict[str, object]:
     described: dict[str, object] = {
         "summary": row.text,
         "responses": {
-            "200": {"description": "done", "content": {"application/json": {}}},
-            "400": {"description": "an argument is not acceptable"},
-            "409": {"description": "something expected did not happen, or cannot be done now"},
+            "200": _response("done", row.answer),
+            **{str(code): _response(text, one_of_parts("Error")) for code, text in _ERRORS.items()},
         },
     }
     query = elsewhere if row.method == "GET" else []
@@ -157,7 +170,7 @@ def _operation(row: Row) -> dict[str, object]:
             "in": "path" if field.name in in_path else "query",
             "required": field.name in in_path,
             "description": field.text,
-            "schema": {"type": "string"},
+            "schema": _schema(field, in_text=True),
         }
         for field in row.fields
         if field.name in in_path or field in query
@@ -168,8 +181,7 @@ def _operation(row: Row) -> dict[str, object]:
             "additionalProperties": False,
             "required": [field.name for field in elsewhere if field.required],
             "properties": {
-                field.name: {"type": _types(field), "description": field.text}
-                for field in elsewhere
+                field.name: {**_schema(field), "description": field.text} for field in elsewhere
             },
         }
         described["requestBody"] = {
@@ -179,6 +191,17 @@ def _operation(row: Row) -> dict[str, object]:
     return described
 
 
-def _types(field: Field) -> list[str]:
+def _response(text: str, schema: Schema) -> Schema:
+    return {"description": text, "content": {"application/json": {"schema": schema}}}
+
+
+def _schema(field: Field, *, in_text: bool = False) -> Schema:
+    """What an argument may be; in a path or a query everything is a text."""
     kinds = field.kind if isinstance(field.kind, tuple) else (field.kind,)
-    return [_NAMES[kind] for kind in kinds]
+    names = ["string"] if in_text else list(dict.fromkeys(_NAMES[kind] for kind in kinds))
+    found: Schema = {"type": names[0] if len(names) == 1 else names}
+    if field.choices:
+        found["enum"] = list(field.choices)
+    if field.least is not None:
+        found["minimum"] = field.least
+    return found

@@ -6,9 +6,38 @@ The page that describes them (`/openapi.json`) is made from the rows.
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.testing.control.arguments import (
+    ACTION,
+    ACTIONS,
+    CLIENT,
+    CODE,
+    GROUP,
+    NUMBER,
+    SEED,
+    SELECTION,
+    TOPIC,
+    WAIT,
+    WAITS,
+    Arguments,
+    Field,
+    by_queue,
+    check_taken,
+    in_path,
+    needed,
+    number_of,
+)
+from rocketmq_sdk.testing.control.schemas import (
+    KEPT,
+    NOTHING,
+    REPORT,
+    WAITED,
+    items,
+    named,
+    one_of_parts,
+)
 from rocketmq_sdk.testing.failures import ExpectationError
 from rocketmq_sdk.testing.faults import Fault as DiskFault
 from rocketmq_sdk.testing.faults import Operation as DiskOperation
@@ -20,20 +49,10 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.testing.broker import TestBroker
+    from rocketmq_sdk.testing.control.schemas import Schema
     from rocketmq_sdk.testing.faulty_clock import ClockFault
     from rocketmq_sdk.testing.snapshots import Snapshot
     from rocketmq_sdk.testing.traffic.recording import Seen
-
-Arguments = dict[str, Any]
-
-
-class Field(NamedTuple):
-    """One argument: a member of the body, of the query, or a part of the path."""
-
-    name: str
-    kind: type | tuple[type, ...]
-    text: str
-    required: bool = False
 
 
 class Row(NamedTuple):
@@ -44,55 +63,8 @@ class Row(NamedTuple):
     serve: Callable[[Arguments], Awaitable[object]]
     text: str
     fields: tuple[Field, ...] = ()
-
-
-NUMBER: Final = (int, float)
-_TOPIC: Final = Field("topic", str, "a topic; * stands for anything in faults")
-_GROUP: Final = Field("group", str, "a group; * stands for anything in faults")
-_CLIENT: Final = Field("client", str, "a client id or host; * stands for anything")
-_CODE: Final = Field("code", (str, int, list), "requests: a kind such as send, a name, a number")
-_SELECTION: Final = (
-    _CODE,
-    _TOPIC,
-    _GROUP,
-    _CLIENT,
-    Field("queue", int, "a queue id"),
-    Field("times", int, "how many requests it meets; without it all"),
-    Field("after", int, "how many requests pass first"),
-)
-_ACTION: Final = (
-    Field(
-        "action",
-        str,
-        "error, refuse, delay, drop_request, drop_answer, close_connection, out_of_order; of the "
-        "disk: full_disk, slow_disk, unreadable_disk; wrong_clock",
-        required=True,
-    ),
-    Field("error", (str, int), "the answer's code, of ResponseCode, by name or number"),
-    Field("remark", str, "the answer's remark"),
-    Field(
-        "seconds",
-        NUMBER,
-        "of a delay, or of an operation of a slow disk; by which a clock is wrong",
-    ),
-    Field("served", bool, "whether the broker does what is asked before it fails"),
-    Field("path", str, "files of the disk, such as commitlog/*"),
-)
-_WAIT: Final = (
-    Field(
-        "for",
-        str,
-        "stored, group, lag, committed, dead_letter, settled, hit",
-        required=True,
-    ),
-    Field("topic", str, "of stored, committed; of lag: this one only"),
-    Field("group", str, "of group, lag, committed, dead_letter"),
-    Field("count", int, "messages, members, dead letters or hits; 1 without it"),
-    Field("most", int, "of lag: messages that may be left"),
-    Field("offsets", dict, "of committed: offsets by queue; without it the ends"),
-    Field("fault", int, "of hit: the fault's id"),
-    Field("within", NUMBER, f"seconds, of the broker's clock; {WITHIN:g} without it"),
-)
+    answer: Schema = NOTHING
+    """What is answered."""
 
 
 class Operations:
@@ -108,7 +80,7 @@ class Operations:
     def rows(self) -> tuple[Row, ...]:
         """All of them."""
         lives = tuple(
-            Row("POST", f"/v1/broker/{name}", self._life(name), text)
+            Row("POST", f"/v1/broker/{name}", self._life(name), text, answer=one_of_parts("Broker"))
             for name, text in (
                 ("start", "begin a life on the same data and address"),
                 ("stop", "end its life in order"),
@@ -118,7 +90,13 @@ class Operations:
             )
         )
         return (
-            Row("GET", "/v1/broker", self._state, "whether it runs, and where"),
+            Row(
+                "GET",
+                "/v1/broker",
+                self._state,
+                "whether it runs, and where",
+                answer=one_of_parts("Broker"),
+            ),
             *lives,
             Row(
                 "POST",
@@ -126,52 +104,102 @@ class Operations:
                 self._emulate,
                 "be to clients as Apache's broker of an older release; connections break",
                 (Field("release", str, "such as 4.9.7; without it as the broker began"),),
+                one_of_parts("Broker"),
             ),
-            Row("GET", "/v1/report", self._report, "what it holds and saw, as text"),
-            Row("GET", "/v1/topics", self._topics, "all topics, with their numbers of messages"),
+            *self._rows_of_state(),
+            Row("POST", "/v1/seed", self._seed, "make topics, groups, messages, offsets", SEED),
+            Row("POST", "/v1/wait", self._wait, "answer once something holds", WAIT, WAITED),
+            *self._rows_of_faults(),
+            *self._rows_of_snapshots(),
+            Row(
+                "GET", "/v1/clock", self._clock, "the broker's clock", answer=one_of_parts("Clock")
+            ),
+            Row(
+                "POST",
+                "/v1/clock",
+                self._move_clock,
+                "let time pass at once (with --virtual-clock)",
+                (Field("advance", NUMBER, "seconds", required=True, least=0),),
+                one_of_parts("Clock"),
+            ),
+        )
+
+    def _rows_of_state(self) -> tuple[Row, ...]:
+        return (
+            Row(
+                "GET",
+                "/v1/report",
+                self._report,
+                "what it holds and saw, as text",
+                answer=REPORT,
+            ),
+            Row(
+                "GET",
+                "/v1/topics",
+                self._topics,
+                "all topics, with their numbers of messages and where each queue begins and ends",
+                answer=named(one_of_parts("Topic")),
+            ),
             Row(
                 "GET",
                 "/v1/topics/{topic}/messages",
                 self._messages,
                 "the messages of a topic, in the order in which they were stored",
-                (_in_path("topic"),),
+                (in_path("topic"),),
+                items(one_of_parts("Message")),
             ),
-            Row("GET", "/v1/groups", self._groups, "all groups: members, lag, dead letters"),
+            Row(
+                "GET",
+                "/v1/groups",
+                self._groups,
+                "all groups: members, lag, dead letters",
+                answer=named(one_of_parts("Group")),
+            ),
             Row(
                 "GET",
                 "/v1/groups/{group}/dead-letters",
                 self._dead_letters,
                 "the messages that a group has given up",
-                (_in_path("group"),),
+                (in_path("group"),),
+                items(one_of_parts("Message")),
             ),
             Row(
                 "GET",
                 "/v1/requests",
                 self._requests,
                 "the requests that came, the last 10,000",
-                (_CODE, _TOPIC, _GROUP, _CLIENT),
-            ),
-            Row("POST", "/v1/seed", self._seed, "make topics, groups, messages, offsets", _SEED),
-            Row("POST", "/v1/wait", self._wait, "answer once something holds", _WAIT),
-            *self._rows_of_faults(),
-            *self._rows_of_snapshots(),
-            Row("GET", "/v1/clock", self._clock, "the broker's clock"),
-            Row(
-                "POST",
-                "/v1/clock",
-                self._move_clock,
-                "let time pass at once (with --virtual-clock)",
-                (Field("advance", NUMBER, "seconds", required=True),),
+                (CODE, TOPIC, GROUP, CLIENT),
+                items(one_of_parts("Request")),
             ),
         )
 
     def _rows_of_faults(self) -> tuple[Row, ...]:
         return (
-            Row("GET", "/v1/faults", self._all_faults, "all faults and how often they were hit"),
-            Row("POST", "/v1/faults", self._add_fault, "let something fail", _SELECTION + _ACTION),
+            Row(
+                "GET",
+                "/v1/faults",
+                self._all_faults,
+                "all faults and how often they were hit",
+                answer=items(one_of_parts("Fault")),
+            ),
+            Row(
+                "POST",
+                "/v1/faults",
+                self._add_fault,
+                "let something fail",
+                SELECTION + ACTION,
+                one_of_parts("Fault"),
+            ),
             Row("DELETE", "/v1/faults", self._clear_faults, "end all faults"),
-            Row("GET", "/v1/faults/{id}", self._one_fault, "one fault", (_in_path("id"),)),
-            Row("DELETE", "/v1/faults/{id}", self._lift, "end a fault", (_in_path("id"),)),
+            Row(
+                "GET",
+                "/v1/faults/{id}",
+                self._one_fault,
+                "one fault",
+                (in_path("id"),),
+                one_of_parts("Fault"),
+            ),
+            Row("DELETE", "/v1/faults/{id}", self._lift, "end a fault", (in_path("id"),)),
             Row(
                 "POST",
                 "/v1/check",
@@ -182,13 +210,20 @@ class Operations:
 
     def _rows_of_snapshots(self) -> tuple[Row, ...]:
         return (
-            Row("POST", "/v1/snapshots", self._snapshot, "keep the whole state; restarts"),
+            Row(
+                "POST",
+                "/v1/snapshots",
+                self._snapshot,
+                "keep the whole state; restarts",
+                answer=KEPT,
+            ),
             Row(
                 "POST",
                 "/v1/snapshots/{id}/restore",
                 self._restore,
                 "put a state back; restarts",
-                (_in_path("id"),),
+                (in_path("id"),),
+                one_of_parts("Broker"),
             ),
         )
 
@@ -258,7 +293,7 @@ class Operations:
     async def _requests(self, arguments: Arguments) -> object:
         code = arguments.get("code")
         found = self._broker.requests(
-            int(code) if isinstance(code, str) and code.isdecimal() else code,
+            code if code is None or (number := number_of(code)) < 0 else number,
             topic=arguments.get("topic"),
             group=arguments.get("group"),
             client=arguments.get("client"),
@@ -272,6 +307,7 @@ class Operations:
     # Waiting
 
     async def _wait(self, arguments: Arguments) -> object:
+        check_taken("for", arguments, WAITS, ("within",))
         wait, within = self._broker.wait, arguments.get("within", WITHIN)
         count = arguments.get("count", 1)
         group, topic = arguments.get("group"), arguments.get("topic")
@@ -279,31 +315,29 @@ class Operations:
         if what == "settled":
             await wait.settled(within=within)
         elif what == "stored":
-            messages = await wait.stored(_needed(topic, "topic"), count, within=within)
+            messages = await wait.stored(needed(topic, "topic"), count, within=within)
             return {"messages": [_message(message) for message in messages]}
         elif what == "dead_letter":
-            messages = await wait.dead_letter(_needed(group, "group"), count, within=within)
+            messages = await wait.dead_letter(needed(group, "group"), count, within=within)
             return {"messages": [_message(message) for message in messages]}
         elif what == "group":
-            return {"members": await wait.group(_needed(group, "group"), count, within=within)}
+            return {"members": await wait.group(needed(group, "group"), count, within=within)}
         elif what == "lag":
             most = arguments.get("most", 0)
-            await wait.lag(_needed(group, "group"), topic, most=most, within=within)
+            await wait.lag(needed(group, "group"), topic, most=most, within=within)
         elif what == "committed":
             offsets = arguments.get("offsets")
             await wait.committed(
-                _needed(group, "group"),
-                _needed(topic, "topic"),
-                None if offsets is None else {int(queue): at for queue, at in offsets.items()},
+                needed(group, "group"),
+                needed(topic, "topic"),
+                None if offsets is None else by_queue(offsets),
                 within=within,
             )
-        elif what == "hit":
+        else:
             fault = self._fault(arguments.get("fault"))
             if not isinstance(fault, RequestFault):
                 raise ConfigurationError("only hits of a fault of requests can be waited for")
             await wait.hit(fault, count, within=within)
-        else:
-            raise ConfigurationError(f"nothing is called {what!r} that can be waited for")
         return {}
 
     # Faults
@@ -315,11 +349,12 @@ class Operations:
         return _fault(number, fault)
 
     def _declare(self, arguments: Arguments) -> RequestFault | DiskFault | ClockFault:
+        check_taken("action", arguments, ACTIONS)
         faults, action = self._broker.faults, arguments["action"]
         if action in ("full_disk", "unreadable_disk", "slow_disk"):
             return self._declare_disk(arguments)
         if action == "wrong_clock":
-            return faults.wrong_clock(float(_needed(arguments.get("seconds"), "seconds")))
+            return faults.wrong_clock(float(needed(arguments.get("seconds"), "seconds")))
         which = faults.on(
             arguments.get("code"),
             topic=arguments.get("topic"),
@@ -337,17 +372,16 @@ class Operations:
                 served=served,
             )
         if action == "delay":
-            return which.delay(float(_needed(arguments.get("seconds"), "seconds")), served=served)
+            return which.delay(float(needed(arguments.get("seconds"), "seconds")), served=served)
         if action == "close_connection":
             return which.close_connection(served=served)
+        if action == "out_of_order":
+            return which.out_of_order(within=float(arguments.get("within", 1)))
         simple: dict[str, Callable[[], RequestFault]] = {
             "refuse": which.refuse,
             "drop_request": which.drop_request,
             "drop_answer": which.drop_answer,
-            "out_of_order": which.out_of_order,
         }
-        if action not in simple:
-            raise ConfigurationError(f"there is no action {action!r}")
         return simple[action]()
 
     def _declare_disk(self, arguments: Arguments) -> DiskFault:
@@ -357,11 +391,11 @@ class Operations:
             return faults.full_disk(path)
         if arguments["action"] == "unreadable_disk":
             return faults.unreadable_disk(path)
-        seconds = float(_needed(arguments.get("seconds"), "seconds"))
+        seconds = float(needed(arguments.get("seconds"), "seconds"))
         return faults.slow_disk(seconds, DiskOperation.SYNC, path)
 
     def _fault(self, number: Any) -> RequestFault | DiskFault | ClockFault:
-        found = self._faults.get(int(number)) if str(number).isdecimal() else None
+        found = self._faults.get(number_of(str(number)))
         if found is None:
             raise ConfigurationError(f"there is no fault {number}")
         return found
@@ -370,7 +404,8 @@ class Operations:
         return [_fault(number, fault) for number, fault in self._faults.items()]
 
     async def _one_fault(self, arguments: Arguments) -> object:
-        return _fault(int(arguments["id"]), self._fault(arguments["id"]))
+        fault = self._fault(arguments["id"])
+        return _fault(int(arguments["id"]), fault)
 
     async def _lift(self, arguments: Arguments) -> object:
         self._fault(arguments["id"]).lift()
@@ -397,7 +432,7 @@ class Operations:
 
     async def _restore(self, arguments: Arguments) -> object:
         number = arguments["id"]
-        found = self._snapshots.get(int(number)) if number.isdecimal() else None
+        found = self._snapshots.get(number_of(number))
         if found is None:
             raise ConfigurationError(f"there is no snapshot {number}")
         await self._broker.restore(found)
@@ -414,24 +449,6 @@ class Operations:
             raise ConfigurationError(f"advance is {seconds:g}; give seconds from 0 on")
         self._advance(seconds)
         return await self._clock(arguments)
-
-
-_SEED: Final = (
-    Field("topics", (dict, list), "numbers of queues by name, or names"),
-    Field("groups", list, "names"),
-    Field("messages", dict, "by topic: texts, JSON, or objects with body, tags, keys, queue, ..."),
-    Field("offsets", dict, "by group and topic: one for all queues, or a list"),
-)
-
-
-def _in_path(name: str) -> Field:
-    return Field(name, str, f"the {name}", required=True)
-
-
-def _needed(value: Any, name: str) -> Any:
-    if value is None:
-        raise ConfigurationError(f"{name} is missing")
-    return value
 
 
 def _message(message: ReceivedMessage) -> Mapping[str, object]:

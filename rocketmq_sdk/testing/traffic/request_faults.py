@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.spelling import meant
-from rocketmq_sdk.testing.failures import UnhitFaultError
+from rocketmq_sdk.testing.failures import UnhitFaultError, checked_seconds
 from rocketmq_sdk.testing.faults import Fault as DiskFault
 from rocketmq_sdk.testing.faults import Faults as DiskFaults
 from rocketmq_sdk.testing.faults import Operation
@@ -202,6 +202,7 @@ class Which:
         With `served` they are served at once, and the answer leaves later. What the
         broker itself holds back, such as a long poll, is not held back further.
         """
+        checked_seconds("seconds", seconds)
         return self._add(f"delay of {seconds:g} s", delayed(seconds, served=served))
 
     def drop_request(self) -> RequestFault:
@@ -224,7 +225,7 @@ class Which:
 
         The first of two waits for the second, for `within` seconds at most.
         """
-        return self._add("out of order", Reordering(within))
+        return self._add("out of order", Reordering(checked_seconds("within", within)))
 
     def call(
         self, act: Callable[[Channel, Command, Handler], Command | Continuation | None]
@@ -303,6 +304,8 @@ class RequestFaults:
                     raise ConfigurationError(f"a request {code!r} names no {word}")
         if times is not None and times < 1:
             raise ConfigurationError(f"times is {times}; it must be at least 1, or None for always")
+        if after < 0:
+            raise ConfigurationError(f"after is {after}; it must be at least 0")
         return which
 
     # The disk
@@ -332,7 +335,8 @@ class RequestFaults:
         self, seconds: float, operation: Operation = Operation.SYNC, path: str = "*"
     ) -> DiskFault:
         """Operations take so many seconds more; syncs unless told otherwise."""
-        return self._declare(self.disk.slow(operation, path, delay=seconds))
+        delay = checked_seconds("seconds", seconds)
+        return self._declare(self.disk.slow(operation, path, delay=delay))
 
     def _declare(self, fault: DiskFault) -> DiskFault:
         self.declared.append(fault)

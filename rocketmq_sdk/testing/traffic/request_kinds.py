@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.spelling import meant
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 KINDS: Final[dict[str, tuple[RequestCode, ...]]] = {
     "send": (
@@ -42,6 +40,8 @@ def codes_of(code: int | str | Sequence[int | str] | None) -> frozenset[int] | N
         return frozenset((int(code),))
     if isinstance(code, str):
         return _named(code)
+    if not isinstance(code, Sequence):
+        raise ConfigurationError(f"a code is {code!r}; give a name, a number or a list of these")
     return frozenset(one for part in code for one in codes_of(part) or ())
 
 
@@ -60,6 +60,8 @@ def _named(name: str) -> frozenset[int]:
 def response_code_of(code: int | str) -> int:
     """The code of an answer. Raises `ConfigurationError` for an unknown name."""
     if isinstance(code, int):
+        if not -(2**31) <= code < 2**31:
+            raise ConfigurationError(f"there is no answer {code}: a code has 32 bits")
         return int(code)
     if code.upper() in ResponseCode.__members__:
         return int(ResponseCode[code.upper()])

@@ -13,7 +13,7 @@ from rocketmq_sdk import Admin, Message, NotSupportedError, Producer
 from rocketmq_sdk.errors import BrokerError, ConfigurationError
 from rocketmq_sdk.http_server import BODY_MAX, HEAD_MAX
 from rocketmq_sdk.testing import TestBroker
-from rocketmq_sdk.testing.control import operations
+from rocketmq_sdk.testing.control.arguments import ACTIONS, WAITS
 from rocketmq_sdk.testing.control.endpoint import Endpoint, check_address
 from support.control_client import open_control
 
@@ -86,18 +86,8 @@ async def test_faults_are_declared_counted_and_lifted() -> None:
         assert status == 409
         assert "oders" in found["error"]
         assert await control.done("GET", "/v1/faults") == []
-        for action in (
-            {"action": "refuse"},
-            {"action": "delay", "seconds": 1, "served": True},
-            {"action": "drop_request"},
-            {"action": "drop_answer"},
-            {"action": "close_connection"},
-            {"action": "out_of_order"},
-            {"action": "full_disk"},
-            {"action": "slow_disk", "seconds": 0.1},
-            {"action": "unreadable_disk", "path": "index/*"},
-        ):
-            number = (await control.done("POST", "/v1/faults", {"code": "send", **action}))["id"]
+        for _ in range(9):
+            number = (await control.done("POST", "/v1/faults", fault))["id"]
             await control.done("DELETE", f"/v1/faults/{number}")
         assert len(await control.done("GET", "/v1/faults")) == 9
         await control.done("DELETE", "/v1/faults")
@@ -122,17 +112,53 @@ async def test_a_wall_clock_is_wrong_until_it_is_right_again() -> None:
         assert all(7_000_000 < by < 7_400_000 for by in late), times
 
 
-async def test_each_action_that_is_described_can_be_declared() -> None:
-    """Those that the description names, whatever is added to it."""
-    [action] = [field for field in operations._ACTION if field.name == "action"]
-    names = re.findall(r"\b[a-z]+_[a-z_]+\b|\b(?:error|refuse|delay)\b", action.text)
-    needs = {"seconds": 1, "path": "index/*", "code": "send"}
+ALL: dict[str, Any] = {
+    "code": "send",
+    "topic": "orders",
+    "group": "shop",
+    "client": "*",
+    "queue": 0,
+    "times": 1,
+    "after": 2,
+    "error": "SYSTEM_BUSY",
+    "remark": "no",
+    "served": True,
+    "seconds": 1,
+    "within": 0.5,
+    "path": "index/*",
+}
+"""Something for each argument of a fault."""
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+async def test_an_action_takes_its_arguments_and_no_others(action: str) -> None:
+    takes = ACTIONS[action]
     async with TestBroker() as broker, open_control(broker) as control:
-        for name in names:
-            await control.done("POST", "/v1/faults", {"action": name, **needs})
-        assert len(await control.done("GET", "/v1/faults")) == len(names) >= 11
-        status, found = await control.ask("POST", "/v1/faults", {"action": "wrong_time"})
-        assert (status, "wrong_time" in found["error"]) == (400, True), found
+        fault = {name: value for name, value in ALL.items() if name in takes}
+        made = await control.done("POST", "/v1/faults", {"action": action, **fault})
+        for name in ALL.keys() - takes:
+            wrong = {"action": action, **fault, name: ALL[name]}
+            status, found = await control.ask("POST", "/v1/faults", wrong)
+            assert (status, f"{action} takes no {name}; it takes " in found["error"]) == (400, True)
+        assert await control.done("GET", "/v1/faults") == [made]
+        await control.done("DELETE", "/v1/faults")
+
+
+@pytest.mark.parametrize("what", WAITS)
+async def test_a_wait_takes_its_arguments_and_no_others(what: str) -> None:
+    given = {"topic": "orders", "group": "g", "count": 0, "most": 5, "offsets": {"0": 1}}
+    takes = WAITS[what]
+    async with TestBroker() as broker, open_control(broker) as control:
+        await control.done(
+            "POST", "/v1/seed", {"topics": ["orders"], "offsets": {"g": {"orders": 1}}}
+        )
+        fault = await control.done("POST", "/v1/faults", {"action": "refuse"})
+        given["fault"] = fault["id"]
+        asked = {"for": what, **{name: given[name] for name in takes}}
+        await control.done("POST", "/v1/wait", asked)
+        for name in given.keys() - takes:
+            status, found = await control.ask("POST", "/v1/wait", {**asked, name: given[name]})
+            assert (status, f"{what} takes no {name}; it takes" in found["error"]) == (400, True)
         await control.done("DELETE", "/v1/faults")
 
 
@@ -191,26 +217,47 @@ async def test_a_clock_that_moves() -> None:
         assert (status, "--virtual-clock" in found["error"]) == (409, True)
 
 
+COMMITTED = {"for": "committed", "group": "g", "topic": "orders"}
+NAN = float("nan")
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status", "text"),
     [
         ("GET", "/", None, 404, "/openapi.json"),
         ("GET", "/v1/topics//messages", None, 404, "there is no"),
         ("PUT", "/v1/broker", None, 405, "takes GET"),
-        ("POST", "/v1/wait", {"for": "rain"}, 400, "nothing is called 'rain'"),
+        ("POST", "/v1/wait", {"for": "rain"}, 400, "for is 'rain'; it is one of stored,"),
         ("POST", "/v1/wait", {}, 400, "for is missing"),
         ("POST", "/v1/wait", {"for": "stored"}, 400, "topic is missing"),
         ("POST", "/v1/wait", {"for": "stored", "topik": "x"}, 400, "no argument 'topik'"),
         ("POST", "/v1/wait", {"for": "stored", "topic": 1}, 400, "topic is 1"),
         ("POST", "/v1/wait", {"for": "stored", "topic": "x", "count": True}, 400, "count is True"),
         ("POST", "/v1/wait", [1], 400, "no JSON object"),
-        ("POST", "/v1/faults", {"action": "burn"}, 400, "no action 'burn'"),
+        ("POST", "/v1/faults", {"action": "burn"}, 400, "action is 'burn'; it is one of"),
         ("POST", "/v1/faults", {"action": "refuse", "code": "snd"}, 400, "no request 'snd'"),
         ("POST", "/v1/faults", {"action": "delay"}, 400, "seconds is missing"),
         ("DELETE", "/v1/faults/7", None, 400, "no fault 7"),
         ("POST", "/v1/snapshots/x/restore", None, 400, "no snapshot x"),
         ("POST", "/v1/seed", {"messages": {"orders": [{"body": "x", "y": 1}]}}, 400, "member 'y'"),
         ("GET", "/v1/requests?code=snd", None, 400, "no request 'snd'"),
+        ("POST", "/v1/wait", {**COMMITTED, "offsets": {"x": 1}}, 400, "whole numbers by queue"),
+        ("POST", "/v1/wait", {**COMMITTED, "offsets": {"0": "1"}}, 400, "whole numbers by queue"),
+        ("POST", "/v1/wait", {"for": "settled", "within": -1}, 400, "within is -1; it is at least"),
+        ("POST", "/v1/wait", {"for": "settled", "within": NAN}, 400, "within is nan"),
+        ("POST", "/v1/seed", {"messages": {"orders": "abc"}}, 400, "are lists by topic"),
+        ("POST", "/v1/seed", {"messages": {"orders": 5}}, 400, "are lists by topic"),
+        ("POST", "/v1/seed", {"offsets": {"g": 5}}, 400, "are whole numbers, or lists"),
+        ("POST", "/v1/seed", {"offsets": {"g": {"orders": "x"}}}, 400, "are whole numbers"),
+        ("POST", "/v1/faults", {"action": "delay", "seconds": -1}, 400, "seconds is -1"),
+        ("POST", "/v1/faults", {"action": "delay", "seconds": NAN}, 400, "seconds is nan"),
+        ("POST", "/v1/faults", {"action": "slow_disk", "seconds": -1}, 400, "seconds is -1"),
+        ("POST", "/v1/faults", {"action": "refuse", "after": -1}, 400, "after is -1"),
+        ("POST", "/v1/faults", {"action": "refuse", "times": 0}, 400, "times is 0"),
+        ("POST", "/v1/faults", {"action": "refuse", "code": [1.5]}, 400, "a code is 1.5"),
+        ("POST", "/v1/faults", {"action": "error", "error": 2**31}, 400, "a code has 32 bits"),
+        ("GET", "/v1/faults/%C2%B2", None, 400, "no fault \u00b2"),
+        ("POST", "/v1/clock", {"advance": NAN}, 400, "advance is nan"),
     ],
 )
 async def test_bad_requests_are_answered_and_the_connection_goes_on(
@@ -283,6 +330,7 @@ async def test_too_many_connections_are_closed_at_once() -> None:
 
 
 async def test_it_describes_each_operation() -> None:
+    """What is sent and answered is held against it by `Control`, in each test here."""
     async with TestBroker() as broker, open_control(broker) as control:
         described = await control.done("GET", "/openapi.json")
         json.dumps(described)
@@ -292,6 +340,7 @@ async def test_it_describes_each_operation() -> None:
         for path, methods in described["paths"].items():
             for operation in methods.values():
                 assert operation["summary"]
+                assert {"200", "400", "409"} <= operation["responses"].keys()
                 named = {part["name"] for part in operation["parameters"] if part["in"] == "path"}
                 assert named == set(re.findall(r"\{(\w+)\}", path))
 

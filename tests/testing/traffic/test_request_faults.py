@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -355,7 +356,9 @@ async def test_faults_last_over_lives(
         ({"code": 54_321}, "nobody serves"),
         ({"code": RequestCode.CHECK_TRANSACTION_STATE}, "nobody serves"),
         ({"broker": "broker-b"}, "this broker is 'broker-a', not 'broker-b'"),
+        ({"code": 1.5}, "a code is 1.5; give a name"),
         ({"times": 0}, "at least 1"),
+        ({"after": -1}, "after is -1; it must be at least 0"),
         ({"code": "heartbeat", "queue": 1}, "names no queue"),
         ({"code": "route", "group": "billing"}, "names no group"),
     ],
@@ -372,6 +375,22 @@ async def test_an_answer_that_does_not_exist_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match="did you mean SYSTEM_BUSY"):
         broker.faults.on("send").error("SYSTM_BUSY")
+    with pytest.raises(ConfigurationError, match="32 bits"):
+        broker.faults.on("send").error(2**31)
+
+
+@pytest.mark.parametrize("seconds", [-1, math.nan, math.inf])
+async def test_a_time_that_cannot_pass_is_refused(
+    broker: TestBroker, autojump_clock: MockClock, seconds: float
+) -> None:
+    for declare in (
+        broker.faults.on("send").delay,
+        broker.faults.slow_disk,
+        lambda seconds: broker.faults.on("send").out_of_order(within=seconds),
+    ):
+        with pytest.raises(ConfigurationError, match=f"is {seconds}; give seconds, 0 or more"):
+            declare(seconds)
+    broker.faults.check()  # nothing was declared
 
 
 async def test_a_fault_that_met_nothing_fails_the_test(autojump_clock: MockClock) -> None:
