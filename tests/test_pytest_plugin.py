@@ -196,20 +196,33 @@ def test_the_marker_gives_settings_and_seeds(
     result.assert_outcomes(passed=1)
 
 
-def test_a_setting_that_does_not_exist_is_named(pytester: pytest.Pytester) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ('brokr_name="shop"', "no setting brokr_name; did you mean broker_name"),
+        ("stirct=True", "no setting stirct; did you mean strict"),
+        ("topcs=4", "no setting topcs; did you mean topics"),
+        ("emulat=4", "no setting emulat; did you mean emulate"),
+        ("master=2", "no setting master; did you mean masters"),
+        ("namesrv_lisen=0", "no setting namesrv_lisen; did you mean namesrv_listen"),
+    ],
+)
+def test_a_setting_that_does_not_exist_is_named(
+    pytester: pytest.Pytester, wrong: str, meant: str
+) -> None:
     result = run(
         pytester,
         NOTHING,
-        """
+        f"""
         import pytest
 
-        @pytest.mark.rocketmq(brokr_name="shop")
+        @pytest.mark.rocketmq({wrong})
         def test_x(rocketmq_broker):
             pass
         """,
     )
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*no setting*brokr_name*did you mean*"])
+    result.stdout.fnmatch_lines([f"*{meant}*"])
 
 
 @pytest.mark.parametrize("scope", ["module", "session"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.access.part import AccessPart
 from rocketmq_sdk.broker_embedded.admin.part import AdminPart
@@ -29,7 +29,7 @@ from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.validators import no_such_setting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.namesrv.server import NameServer
@@ -96,6 +96,24 @@ def _names_of_settings() -> Mapping[str, tuple[str, str]]:
     return names
 
 
+OPTIONS: Final = (
+    *("path", "listen", "namesrv_listen", "tls", "metrics", "clock"),
+    *("config", "config_file", "namesrv_config_file"),
+)
+"""What `EmbeddedBroker` takes besides settings."""
+
+
+def check_names(settings: Iterable[str], own: Iterable[str] = OPTIONS) -> None:
+    """Raise `ConfigurationError` for a name that is no setting's, with the nearest one.
+
+    `own` are other options that may have been meant.
+    """
+    names = _names_of_settings()
+    for name in settings:
+        if name not in names:
+            raise ConfigurationError(no_such_setting(name, [*names, *own]))
+
+
 def resolve_settings(config: BrokerConfig | None, settings: Mapping[str, object]) -> BrokerConfig:
     """The configuration for `EmbeddedBroker`: `config` changed by single settings.
 
@@ -106,12 +124,11 @@ def resolve_settings(config: BrokerConfig | None, settings: Mapping[str, object]
     if not settings:
         resolved.check_role()
         return resolved
+    check_names(settings)
     names = _names_of_settings()
     texts: dict[str, str] = {}
     values: dict[str, object] = {}
     for name, value in settings.items():
-        if name not in names:
-            raise ConfigurationError(no_such_setting(name, names))
         apache, attribute = names[name]
         if isinstance(value, str):
             texts[apache] = value

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import trio
 
-from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.broker_embedded.composition import OPTIONS, check_names
+from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 from rocketmq_sdk.testing.broker import TestBroker
 from rocketmq_sdk.testing.cluster import TestCluster
+from rocketmq_sdk.testing.life import TEST_OPTIONS
 from rocketmq_sdk.testing.real import (
     AsyncioRealBroker,
     BlockingRealBroker,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 MARKER: Final = "rocketmq"
 TRIO, ASYNCIO, PLAIN = "trio", "asyncio", "plain"
 _OF_SEEDS: Final = ("topics", "groups", "messages", "offsets", "seed")
+_OF_CLUSTERS: Final = ("masters", "slaves")
 _REPORTS: Final = pytest.StashKey["dict[str, str | Callable[[], str]]"]()
 _NO_RUNNER: Final = """{test} is async, and nothing runs async tests here. Add to pyproject.toml
 
@@ -92,7 +95,7 @@ class Wanted:
         self.seed: dict[str, Any] = {
             name: options.pop(name) for name in _OF_SEEDS if name in options
         }
-        self.size = {name: options.pop(name) for name in ("masters", "slaves") if name in options}
+        self.size = {name: options.pop(name) for name in _OF_CLUSTERS if name in options}
         self.settings = options
         more = [name for one in _OF_SEEDS for name in (one.removesuffix("s"),) if name != one]
         wrong = [name for name in options if name in more]
@@ -100,12 +103,21 @@ class Wanted:
             pytest.fail(
                 f"@pytest.mark.rocketmq knows no {wrong[0]}; write {wrong[0]}s=", pytrace=False
             )
+        self._check_names()
         if self.size and "rocketmq_cluster" not in request.fixturenames:
             pytest.fail(
                 f"@pytest.mark.rocketmq({', '.join(self.size)}) is for rocketmq_cluster; "
                 "rocketmq_broker is one broker",
                 pytrace=False,
             )
+
+    def _check_names(self) -> None:
+        of_brokers = (*OPTIONS, *TEST_OPTIONS)
+        of_markers = (*of_brokers, *_OF_SEEDS, *_OF_CLUSTERS, "keep")
+        try:
+            check_names(self.settings.keys() - set(of_brokers), of_markers)
+        except ConfigurationError as error:
+            pytest.fail(f"@pytest.mark.rocketmq: {error}", pytrace=False)
 
     @property
     def key(self) -> str:

@@ -6,11 +6,12 @@ import gc
 import math
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+from rocketmq_sdk.broker_embedded.composition import OPTIONS, check_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,6 +44,10 @@ def without_collections() -> Iterator[None]:
         gc.enable()
 
 
+TEST_OPTIONS: Final = ("files", "strict", "network", "patient", "emulate")
+"""What `TestBroker` takes besides what `EmbeddedBroker` takes."""
+
+
 class BrokerLife(EmbeddedBroker):
     """A broker on given files, with something in front of its handlers."""
 
@@ -61,6 +66,7 @@ class BrokerLife(EmbeddedBroker):
 
         A `patient` broker closes no connection because it is silent.
         """
+        check_names(options.keys() - set(OPTIONS), (*OPTIONS, *TEST_OPTIONS))
         super().__init__(path, **options)
         self.killed = False
         self._given_files = files

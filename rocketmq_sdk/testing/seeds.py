@@ -28,6 +28,7 @@ QUEUES: Final = 4
 """Queues of a topic for which no number is given."""
 PRODUCER_GROUP: Final = "seed"
 _MEMBERS: Final = frozenset(("topics", "groups", "messages", "offsets"))
+_NAMES: Final = "topics and groups of a seed are lists of names"
 _OF_A_MESSAGE: Final = frozenset(
     ("body", "delay", "delay_level", "keys", "priority", "properties", "queue", "sharding_key"),
 ) | {"tags"}
@@ -74,18 +75,33 @@ class Seed:
         messages: Mapping[str, Sequence[Any]],
         offsets: Mapping[str, Mapping[str, int | Sequence[int]]],
     ) -> Seed:
-        """This seed and more."""
-        if isinstance(topics, str) or isinstance(groups, str):
-            raise ConfigurationError("topics and groups of a seed are lists of names")
+        """This seed and more. Raises `ConfigurationError` for what is no seed."""
+        more = dict(topics) if isinstance(topics, Mapping) else _queues_of(topics)
+        _check_topics(more)
         _check_messages(messages)
         _check_offsets(offsets)
-        more = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, QUEUES)
+        if not _is_list(groups):
+            raise ConfigurationError(_NAMES)
         return Seed(
             {**self.topics, **more},
             (*self.groups, *groups),
             {**self.messages, **messages},
             {**self.offsets, **offsets},
         )
+
+
+def _queues_of(topics: Sequence[str]) -> dict[str, int]:
+    if not _is_list(topics):
+        raise ConfigurationError(_NAMES)
+    return dict.fromkeys(topics, QUEUES)
+
+
+def _check_topics(topics: Mapping[str, Any]) -> None:
+    for topic, queues in topics.items():
+        if not isinstance(queues, int) or isinstance(queues, bool) or queues < 1:
+            raise ConfigurationError(
+                f"topic {topic!r} of a seed has {queues!r} queues; give a whole number from 1 on"
+            )
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -30,7 +30,9 @@ class Snapshot:
     also one in a later process.
     """
 
-    files: tuple[FileContent, ...] = ()
+    files: tuple[FileContent, ...] = attrs.field(
+        default=(), repr=lambda files: f"<{len(files)} files>"
+    )
 
     @classmethod
     def of(cls, kept: KeptFiles | None, path: Path | None) -> Self:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from rocketmq_sdk import ConsumeFrom, Message, Producer, PushConsumer
+from rocketmq_sdk import ConsumeFrom, EmbeddedBroker, Message, Producer, PushConsumer
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, ConnectError
 from rocketmq_sdk.testing import FaultyFileSystem, TestBroker
 from support.consuming import Collector, texts
@@ -157,3 +157,11 @@ async def test_changes_at_the_same_time_wait_for_each_other(autojump_clock: Mock
             nursery.start_soon(broker.reset)
             nursery.start_soon(broker.restart)
         assert (broker.running, broker.sent("orders")) == (True, [])
+
+
+async def test_an_option_that_is_misspelt_is_told() -> None:
+    for wrong, right in (("strikt", "strict"), ("emulates", "emulate"), ("listn", "listen")):
+        with pytest.raises(ConfigurationError, match=f"no setting {wrong}; did you mean {right}"):
+            TestBroker(**{wrong: True})
+    with pytest.raises(ConfigurationError, match="no setting namesrv_listn; did you mean namesrv"):
+        EmbeddedBroker(namesrv_listn=0)  # type: ignore[call-arg]

@@ -69,6 +69,11 @@ async def test_a_broker_begins_with_what_a_file_says(
         ({"messages": {"orders": "abc"}}, "lists by topic"),
         ({"offsets": {"billing": 5}}, "whole numbers, or lists"),
         ({"messages": {"orders": [{"body": "x", "queue": 9}]}}, "'orders' has no queue 9"),
+        ({"topics": 4}, "lists of names"),
+        ({"groups": {"billing": 1}}, "lists of names"),
+        ({"topics": {"orders": 0}}, "'orders' of a seed has 0 queues; give a whole number from 1"),
+        ({"topics": {"orders": "2"}}, "'orders' of a seed has '2' queues"),
+        ({"topics": {"orders": True}}, "'orders' of a seed has True queues"),
         ("nowhere.json", r"nowhere\.json cannot be read"),
     ],
 )
@@ -90,6 +95,7 @@ async def test_a_state_is_kept_and_put_back(on_disk: bool, tmp_path: Path) -> No
         for number in range(3):
             await producer.send(Message("orders", b"more %d" % number))
         assert len(broker.sent("orders")) == 5
+        assert len(repr(kept)) < 100  # a failing test shows it
         for _ in range(2):
             await broker.restore(kept)
             assert texts(broker.sent("orders")) == ["1", "2"]
