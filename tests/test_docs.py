@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -81,6 +82,15 @@ def test_files_that_pages_name_exist(page: Path) -> None:
         page.read_text("utf-8"),
     )
     assert [name for name in names if not (ROOT / name).exists()] == []
+
+
+def test_the_readme_has_every_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    readme = (ROOT / "README.md").read_text("utf-8")
+    table = readme[readme.index("| extra | what it adds |") :].split("\n\n")[0]
+    rows = [line.split("|")[1] for line in table.splitlines()[2:]]
+    named = [name for row in rows for name in re.findall(r"`([\w-]+)`", row)]
+    assert sorted(named) == sorted(project["optional-dependencies"])
 
 
 def test_every_setting_is_on_its_page() -> None:

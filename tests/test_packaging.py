@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
-import venv
 import zipfile
 from email.parser import BytesParser
 from typing import TYPE_CHECKING
 
 import pytest
 
+from support.environments import Environment, run
 from support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -39,40 +38,6 @@ from rocketmq_sdk.sync import EmbeddedBroker, Message, Producer
 with EmbeddedBroker("store") as broker, Producer("shop", namesrv=broker) as producer:
     print(producer.send(Message("orders", b"1")).status.name)
 """
-
-
-def run(*command: str | Path, at: Path) -> str:
-    """What a program says that ends well; nothing leads it to the checkout."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PY")}
-    words = [str(word) for word in command]
-    done = subprocess.run(words, cwd=at, env=env, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
-class Environment:
-    """A virtual environment with nothing but what is installed there."""
-
-    def __init__(self, home: Path) -> None:
-        venv.create(home / "env", with_pip=False)
-        self.python = home / "env" / "bin" / "python"
-        self.empty = home / "empty"
-        self.empty.mkdir()
-
-    def install(self, what: str) -> None:
-        """Install it with what it needs, with pip of the tests' own environment."""
-        pip = [sys.executable, "-m", "pip", "--python", self.python]
-        run(*pip, "install", "--quiet", "--no-compile", "--use-pep517", what, at=self.empty)
-
-    def distributions(self) -> set[str]:
-        """The names of all that is installed."""
-        pip = [sys.executable, "-m", "pip", "--python", self.python]
-        listed = run(*pip, "list", "--format", "freeze", at=self.empty)
-        return {line.split("==")[0].split(" @ ")[0].lower() for line in listed.splitlines()}
-
-    def run(self, *arguments: str) -> str:
-        """Run its interpreter where no file of ours lies."""
-        return run(self.python, *arguments, at=self.empty)
 
 
 @pytest.fixture(scope="module")
