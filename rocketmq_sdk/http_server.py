@@ -216,7 +216,10 @@ class _Connection:
                         HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {BODY_MAX} bytes"
                     )
             if body and not headers.get("content-type", "").startswith("application/json"):
-                raise HttpError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "a body is application/json")
+                raise HttpError(
+                    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+                    "a body is JSON and is sent with the header Content-Type: application/json",
+                )
             path, _, query = head.target.decode("latin-1").partition("?")
             return HttpRequest(head.method.decode("ascii"), path, query, bytes(body))
         raise HttpError(HTTPStatus.REQUEST_TIMEOUT, f"no whole request in {REQUEST_TIMEOUT:g} s")

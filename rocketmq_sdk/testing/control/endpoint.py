@@ -38,6 +38,15 @@ _NAMES: Final[dict[type, str]] = {
     list: "array",
 }
 
+_SAID: Final[dict[type, str]] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    dict: "an object",
+    list: "a list",
+}
+
 
 class Endpoint:
     """Answers the requests of the control endpoint."""
@@ -133,7 +142,7 @@ def _arguments(row: Row, request: HttpRequest, in_path: dict[str, str]) -> dict[
             there = ", ".join(known) or "none"
             raise _bad(f"{row.path} has no argument {name!r}; there are: {there}")
         if not _fits(field, value):
-            raise _bad(f"{name} is {value!r}; it is {field.text}")
+            raise _bad(f"{name} is {value!r}; give {_said(field)} ({field.text})")
         if field.least is not None and not value >= field.least:
             raise _bad(f"{name} is {value!r}; it is at least {field.least}")
     for field in row.fields:
@@ -146,8 +155,17 @@ def _bad(text: str) -> HttpError:
     return HttpError(HTTPStatus.BAD_REQUEST, text)
 
 
+def _said(field: Field) -> str:
+    kinds = _kinds_of(field)
+    return " or ".join(_SAID[kind] for kind in kinds if not (kind is int and float in kinds))
+
+
+def _kinds_of(field: Field) -> tuple[type, ...]:
+    return field.kind if isinstance(field.kind, tuple) else (field.kind,)
+
+
 def _fits(field: Field, value: object) -> bool:
-    kinds = field.kind if isinstance(field.kind, tuple) else (field.kind,)
+    kinds = _kinds_of(field)
     if isinstance(value, bool):
         return bool in kinds
     return isinstance(value, kinds)
@@ -197,7 +215,7 @@ def _response(text: str, schema: Schema) -> Schema:
 
 def _schema(field: Field, *, in_text: bool = False) -> Schema:
     """What an argument may be; in a path or a query everything is a text."""
-    kinds = field.kind if isinstance(field.kind, tuple) else (field.kind,)
+    kinds = _kinds_of(field)
     names = ["string"] if in_text else list(dict.fromkeys(_NAMES[kind] for kind in kinds))
     found: Schema = {"type": names[0] if len(names) == 1 else names}
     if field.choices:

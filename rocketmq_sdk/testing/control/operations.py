@@ -334,7 +334,7 @@ class Operations:
                 within=within,
             )
         else:
-            fault = self._fault(arguments.get("fault"))
+            fault = self._fault(needed(arguments.get("fault"), "fault"))
             if not isinstance(fault, RequestFault):
                 raise ConfigurationError("only hits of a fault of requests can be waited for")
             await wait.hit(fault, count, within=within)
@@ -355,6 +355,7 @@ class Operations:
             return self._declare_disk(arguments)
         if action == "wrong_clock":
             return faults.wrong_clock(float(needed(arguments.get("seconds"), "seconds")))
+        seconds = needed(arguments.get("seconds"), "seconds") if action == "delay" else 0
         which = faults.on(
             arguments.get("code"),
             topic=arguments.get("topic"),
@@ -372,7 +373,7 @@ class Operations:
                 served=served,
             )
         if action == "delay":
-            return which.delay(float(needed(arguments.get("seconds"), "seconds")), served=served)
+            return which.delay(float(seconds), served=served)
         if action == "close_connection":
             return which.close_connection(served=served)
         if action == "out_of_order":

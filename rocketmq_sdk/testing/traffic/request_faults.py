@@ -151,6 +151,8 @@ class Which:
         self.after = after
         self.keeper = faults
         """Who lets the fault have its effect."""
+        self.told = False
+        """Whether somebody has said what is to happen to them."""
         self._code = code
 
     def __str__(self) -> str:
@@ -189,8 +191,10 @@ class Which:
         and says that it has not. A request that the broker holds, such as a long poll,
         is answered at once.
         """
+        self.told = True
         number = response_code_of(code)
-        return self._add(f"answer {code}", failed(number, remark, served=served))
+        name = ResponseCode(number).name if number in set(ResponseCode) else number
+        return self._add(f"answer {name}", failed(number, remark, served=served))
 
     def refuse(self) -> RequestFault:
         """They are answered with SYSTEM_BUSY, as by a broker under too much load."""
@@ -202,6 +206,7 @@ class Which:
         With `served` they are served at once, and the answer leaves later. What the
         broker itself holds back, such as a long poll, is not held back further.
         """
+        self.told = True
         checked_seconds("seconds", seconds)
         return self._add(f"delay of {seconds:g} s", delayed(seconds, served=served))
 
@@ -225,6 +230,7 @@ class Which:
 
         The first of two waits for the second, for `within` seconds at most.
         """
+        self.told = True
         return self._add("out of order", Reordering(checked_seconds("within", within)))
 
     def call(
@@ -238,6 +244,7 @@ class Which:
         return self._add(getattr(act, "__name__", "a function"), act)
 
     def _add(self, what: str, act: Act) -> RequestFault:
+        self.told = True
         fault = RequestFault(self.keeper, self, what, act)
         self.keeper.add(fault)
         return fault
@@ -259,6 +266,7 @@ class RequestFaults:
         """Those that have an effect."""
         self.declared: list[RequestFault | DiskFault | ClockFault] = []
         """Those that must have met something when the broker closes."""
+        self._begun: list[Which] = []
         self._rows = rows
         self._name = name
         self._disk = disk
@@ -306,6 +314,7 @@ class RequestFaults:
             raise ConfigurationError(f"times is {times}; it must be at least 1, or None for always")
         if after < 0:
             raise ConfigurationError(f"after is {after}; it must be at least 0")
+        self._begun.append(which)
         return which
 
     # The disk
@@ -371,15 +380,22 @@ class RequestFaults:
         """End all, without asking whether they met anything."""
         self.active.clear()
         self.declared.clear()
+        self._begun.clear()
         self._clock.faults = ()
         if self._disk is not None:
             self._disk.clear()
 
     def check(self) -> None:
-        """Raise `UnhitFaultError` if a declared fault met nothing."""
-        idle = [fault for fault in self.declared if not fault.hits]
+        """Raise `UnhitFaultError` if a declared fault met nothing, or cannot."""
+        idle = [self._explain(fault) for fault in self.declared if not fault.hits]
+        idle += [
+            f"faults.on() of {which} does nothing by itself; say what happens to these requests "
+            'by a method of the result, such as .error("SYSTEM_BUSY") or .drop_answer()'
+            for which in self._begun
+            if not which.told
+        ]
         if idle:
-            raise UnhitFaultError("\n".join(self._explain(fault) for fault in idle))
+            raise UnhitFaultError("\n".join(idle))
 
     def _explain(self, fault: RequestFault | DiskFault | ClockFault) -> str:
         if isinstance(fault, ClockFault):

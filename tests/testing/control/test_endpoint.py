@@ -231,7 +231,9 @@ NAN = float("nan")
         ("POST", "/v1/wait", {}, 400, "for is missing"),
         ("POST", "/v1/wait", {"for": "stored"}, 400, "topic is missing"),
         ("POST", "/v1/wait", {"for": "stored", "topik": "x"}, 400, "no argument 'topik'"),
-        ("POST", "/v1/wait", {"for": "stored", "topic": 1}, 400, "topic is 1"),
+        ("POST", "/v1/wait", {"for": "stored", "topic": 1}, 400, "topic is 1; give a text ("),
+        ("POST", "/v1/wait", {"for": "hit"}, 400, "fault is missing"),
+        ("POST", "/v1/faults", {"action": "delay", "seconds": "1"}, 400, "'1'; give a number ("),
         ("POST", "/v1/wait", {"for": "stored", "topic": "x", "count": True}, 400, "count is True"),
         ("POST", "/v1/wait", [1], 400, "no JSON object"),
         ("POST", "/v1/faults", {"action": "burn"}, 400, "action is 'burn'; it is one of"),
@@ -277,8 +279,9 @@ async def test_bodies_have_limits_and_a_form() -> None:
             assert (status, "no JSON" in found["error"]) == (400, True)
             status, found = await control.ask("POST", "/v1/wait", raw=b"[" * 100_000)
             assert status == 400
-            status, _ = await control.ask("POST", "/v1/wait", raw=b"a=1", content_type="text/plain")
-            assert status == 415
+            form = "application/x-www-form-urlencoded"  # as curl says by itself
+            status, found = await control.ask("POST", "/v1/wait", raw=b"{}", content_type=form)
+            assert (status, "Content-Type: application/json" in found["error"]) == (415, True)
         async with open_control(broker) as control:
             status, _ = await control.ask("POST", "/v1/wait", raw=bytes(BODY_MAX + 1))
             assert status == 413

@@ -410,6 +410,33 @@ async def test_a_fault_that_met_nothing_fails_the_test(autojump_clock: MockClock
     assert "timerlog/*" in text
 
 
+async def test_a_fault_of_which_nobody_says_what_happens_fails_the_test(
+    autojump_clock: MockClock,
+) -> None:
+    async def forgotten() -> None:
+        async with TestBroker() as broker:
+            broker.faults.on("send", topic="orders")
+            with pytest.raises(ConfigurationError):
+                broker.faults.on("send").error("SYSTEM_BSY")  # told already
+            with pytest.raises(ConfigurationError):
+                broker.faults.on("send").delay(-1)
+
+    with pytest.raises(UnhitFaultError) as caught:
+        await forgotten()
+    (line,) = str(caught.value).splitlines()
+    assert "faults.on() of send topic='orders' does nothing by itself" in line
+    assert '.error("SYSTEM_BUSY")' in line
+
+
+async def test_a_reset_forgets_what_was_begun(autojump_clock: MockClock) -> None:
+    async with TestBroker() as broker:
+        broker.faults.on("send")
+        await broker.reset()
+        assert broker.faults.on("send", times=1).refuse().hits == 0
+        assert "answer SYSTEM_BUSY, 0 hits" in broker.report()
+        broker.faults.clear()
+
+
 async def test_an_error_of_the_test_comes_before_that_of_a_fault(
     autojump_clock: MockClock,
 ) -> None:
