@@ -51,6 +51,15 @@ MOST: Final = 26
 _HA_PORT: Final = 10912
 
 
+def check_size(masters: int, slaves: int) -> None:
+    """Raise `ConfigurationError` for a cluster that is not possible."""
+    if not 1 <= masters <= MOST or not 0 <= slaves <= MOST:
+        raise ConfigurationError(
+            f"a cluster of {masters} masters with {slaves} slaves each is not possible; "
+            f"there may be 1 to {MOST} masters and up to {MOST} slaves of each"
+        )
+
+
 class ClusterBroker(TestBroker):
     """One broker of a `TestCluster`: everything that it does goes over its network."""
 
@@ -89,11 +98,7 @@ class TestCluster(RunsOnce):
         files: Callable[[str], FaultyFileSystem] | None = None,
         **settings: Any,
     ) -> None:
-        if not 1 <= masters <= MOST or not 0 <= slaves <= MOST:
-            raise ConfigurationError(
-                f"a cluster of {masters} masters with {slaves} slaves each is not possible; "
-                f"there may be 1 to {MOST} masters and up to {MOST} slaves of each"
-            )
+        check_size(masters, slaves)
         self.network = Network()
         """The network in memory; `cut` takes the names of brokers and parties."""
         self.clock = settings.pop("clock", None) or TrioClock()

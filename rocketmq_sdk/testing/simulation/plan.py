@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import string
 from random import Random
 from typing import TYPE_CHECKING, Final
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.testing.cluster import check_size
 from rocketmq_sdk.testing.simulation.troubles import (
     EVERYBODY,
     KINDS,
@@ -47,6 +49,12 @@ def _all_of(troubles: Iterable[Trouble]) -> tuple[Trouble, ...]:
     return tuple(troubles)
 
 
+def _names_of(parties: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(parties, str):
+        raise ConfigurationError(f"parties are {parties!r}; give several names, ({parties!r},)")
+    return tuple(parties)
+
+
 @attrs.frozen(kw_only=True)
 class Plan:
     """All that makes a simulation what it is, besides the scenario.
@@ -60,7 +68,7 @@ class Plan:
     """Masters of the cluster: `broker-a` and so on."""
     slaves: int = 0
     """Slaves of each master: `broker-a-slave-1` and so on."""
-    parties: tuple[str, ...] = ()
+    parties: tuple[str, ...] = attrs.field(default=(), converter=_names_of)
     """The names of the clients that may be cut off."""
     duration: float = HOUR
     """Virtual seconds in which things go wrong."""
@@ -72,6 +80,9 @@ class Plan:
     """What goes wrong."""
 
     def __attrs_post_init__(self) -> None:
+        check_size(self.masters, self.slaves)
+        if not 0 < self.duration < math.inf:
+            raise ConfigurationError(f"duration is {self.duration}; give seconds, more than 0")
         known = {*self.brokers, *self.parties, EVERYBODY}
         for trouble in self.troubles:
             for name in ("broker", "one", "other"):
@@ -110,7 +121,7 @@ class Plan:
             seed=seed,
             masters=masters,
             slaves=slaves,
-            parties=tuple(parties),
+            parties=parties,
             duration=duration,
             latency=latency,
             power_cuts=power_cuts,

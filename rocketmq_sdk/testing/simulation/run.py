@@ -118,17 +118,21 @@ def simulate(
     async def run() -> tuple[Result, float]:
         site = SimulatedCluster(plan, trace, settings)
         simulation: Simulation | None = None
+        found = ""
         with trio.move_on_after(plan.duration + within) as limit:
             async with open_quiet_nursery() as nursery, site.cluster as cluster:
                 simulation = Simulation(plan, trace, cluster)
                 nursery.start_soon(simulation.run_troubles, site)
-                value = await scenario(simulation)
+                try:
+                    value = await scenario(simulation)
+                except trio.Cancelled:
+                    found = cluster.report()  # of the brokers as they run
+                    raise
                 took = simulation.now
                 nursery.cancel_scope.cancel()
         if limit.cancelled_caught:
             raise WaitTimeoutError(
-                f"the scenario has not ended within {within:g} s after the troubles\n"
-                + site.cluster.report()
+                f"the scenario has not ended within {within:g} s after the troubles\n{found}"
             )
         return value, took
 

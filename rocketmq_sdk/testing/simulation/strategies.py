@@ -39,7 +39,7 @@ def plans(
     size = Plan(
         masters=masters,
         slaves=slaves,
-        parties=tuple(parties),
+        parties=parties,
         duration=duration,
         latency=latency,
         power_cuts=power_cuts,

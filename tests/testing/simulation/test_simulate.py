@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import subprocess
@@ -198,8 +199,9 @@ def test_a_scenario_that_does_not_end_is_ended() -> None:
     async def scenario(_simulation: Simulation) -> None:
         await trio.sleep_forever()
 
-    with pytest.raises(WaitTimeoutError, match="has not ended within 100 s"):
+    with pytest.raises(WaitTimeoutError, match="has not ended within 100 s") as caught:
         simulate(Plan(masters=1, duration=10), scenario, within=100)
+    assert "taking messages" in str(caught.value)  # the brokers had not stopped yet
 
 
 async def test_in_a_loop_it_is_refused() -> None:
@@ -271,6 +273,12 @@ def _kinds() -> tuple[type, ...]:
         (lambda: Plan(troubles=[Cut(at=1, one="shop")]), "is about 'shop'"),
         (lambda: Plan(duration=10, troubles=[Kill(at=5, lasts=6, broker="broker-a")]), "within"),
         (lambda: Plan(troubles=[PowerCut(at=1, broker="broker-a")]), "power_cuts=True"),
+        (lambda: Plan(parties="shop"), r"give several names, \('shop',\)"),
+        (lambda: Plan.drawn(1, parties="shop"), r"give several names, \('shop',\)"),
+        (lambda: Plan.drawn(1, masters=0), "a cluster of 0 masters"),
+        (lambda: Plan(slaves=-1), "with -1 slaves each"),
+        (lambda: Plan.drawn(1, duration=-1), "duration is -1; give seconds"),
+        (lambda: Plan(duration=math.inf), "duration is inf; give seconds"),
     ],
 )
 def test_plans_that_cannot_be_are_refused(make: Callable[[], Plan], why: str) -> None:
