@@ -83,11 +83,13 @@ _UNKNOWN: Final = re.compile(r"request type (\d+) not supported")
 
 
 def why_unknown(remark: str | None) -> str | None:
-    """What a broker that does not know a request lacks, by the remark of its answer.
+    """Why a broker does not know a request, by the remark of its answer.
 
     None when the remark does not tell, or the request is an old one.
     """
     found = _UNKNOWN.search(remark or "")
+    if found is not None and int(found[1]) == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+        return "only name servers serve it, so namesrv= is the address of a broker"
     number = FIRST_SERVED.get(int(found[1])) if found else None
     if found is None or number is None:
         return None

@@ -222,7 +222,8 @@ class ThreadRun:
         if thread == self._keeper or thread == driving.driver:
             raise WrongRunError(
                 "this was called inside rocketmq_sdk.sync, which would wait for itself for ever: "
-                "queue selectors, hooks and interceptors run there, and cannot send or receive"
+                "queue selectors, hooks, interceptors and callbacks of futures run there, and "
+                "cannot send or receive; let a thread do it"
             )
 
     @property

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+import rocketmq_sdk
 from rocketmq_sdk.client.api.offsets import max_offset
 from rocketmq_sdk.client.callbacks import ConsumerCallbacks, ProducerCallbacks
 from rocketmq_sdk.client.runtime import Client
@@ -19,6 +20,7 @@ from rocketmq_sdk.errors import (
     ClosedError,
     ConfigurationError,
     ConnectError,
+    NotSupportedError,
     RequestTimeoutError,
     RouteError,
     TopicNotFoundError,
@@ -447,3 +449,13 @@ def test_bad_name_servers(namesrv: Any, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     with pytest.raises(ConfigurationError):
         Client(namesrv)
+
+
+@pytest.mark.real_time
+async def test_the_address_of_a_broker_is_no_name_server() -> None:
+    async with (
+        rocketmq_sdk.EmbeddedBroker(listen="127.0.0.1:0") as broker,
+        rocketmq_sdk.Producer("shop", namesrv=broker.address) as producer,
+    ):
+        with pytest.raises(NotSupportedError, match="namesrv= is the address of a broker"):
+            await producer.send(rocketmq_sdk.Message("orders", b"1"))

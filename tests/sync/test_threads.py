@@ -250,6 +250,20 @@ def test_functions_that_nobody_could_run_are_refused() -> None:
         with pytest.raises(WrongRunError, match="would wait for itself"):
             producer.send(Message("orders", b"1"), selector=select)
 
+        raised: list[BaseException] = []
+
+        def again(_done: object) -> None:
+            try:
+                producer.send(Message("orders", b"again"))
+            except WrongRunError as error:
+                raised.append(error)
+
+        while not raised:  # it may be done before it has its callback
+            future = producer.submit(Message("orders", b"2"))
+            future.add_done_callback(again)
+            future.result(60)
+        assert "callbacks of futures" in str(raised[0])
+
 
 def test_iterations_and_receipts() -> None:
     with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
