@@ -73,7 +73,7 @@ ROOMS = {
         ["transaction"],
     ],
     "consumer": [
-        ["assign", "offsets", "outcome"],
+        ["assign", "failures", "offsets", "outcome"],
         ["config", "constructor_arguments", "listener", "statistics"],
         ["retry_states", "retry_delays", "send_back", "health", "hooks", "trace"],
         ["pull"],

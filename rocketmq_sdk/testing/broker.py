@@ -484,6 +484,7 @@ class TestBroker(RunsOnce):
     ) -> None:
         """Be there until the scope is cancelled."""
         self._last = life
+        life.be_of(self._exchange.release)
         self._own_address = life.core.address()
         self._tcp_address, self._tcp_namesrv = life.address, life.namesrv_address
         self._present, self._serving = life, nursery

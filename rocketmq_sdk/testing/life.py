@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.remoting.channel import Handler
     from rocketmq_sdk.remoting.dispatch import Dispatcher
     from rocketmq_sdk.remoting.source import ChannelSource
+    from rocketmq_sdk.testing.traffic.releases import Release
 
 KILLED = "the broker was killed"
 
@@ -102,6 +103,10 @@ class BrokerLife(EmbeddedBroker):
             return await super()._connect(address)
         stream: trio.abc.Stream = await self._connect_to(address)
         return stream
+
+    def be_of(self, release: Release | None) -> None:
+        """Do with messages what an older release did; None is this package's own."""
+        self.parts.timers.intake.knows_timers = release is None or release.knows_timers
 
     @property
     def address_for_slaves(self) -> str:

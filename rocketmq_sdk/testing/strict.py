@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from rocketmq_sdk.consumer.failures import watchers
 from rocketmq_sdk.testing.failures import ListenerRaisedError
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-_LOGGER: Final = logging.getLogger("rocketmq_sdk.consumer")
 
-
-class ListenerErrors(logging.Handler):
+class ListenerErrors:
     """Collects what listeners of this process raise, between `with` and its end.
 
-    A consumer tells of each failure in the log, with the exception as `error` of the
-    record; that is where they come from, whichever door the consumer has.
+    Whichever door the consumer has, and whatever the program lets be logged.
     """
 
     def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.errors: list[BaseException] = []
+        self.errors: list[Exception] = []
         self._texts: list[str] = []
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Take a record that tells of a listener."""
-        error = getattr(record, "error", None)
-        if isinstance(error, BaseException) and "listener failed" in record.getMessage():
-            self.errors.append(error)
-            self._texts.append(f"{record.getMessage()}: {type(error).__name__}: {error}")
+    def _note(self, what: str, error: Exception) -> None:
+        self.errors.append(error)
+        self._texts.append(f"{what}: {type(error).__name__}: {error}")
 
     def clear(self) -> None:
         """Forget what was collected."""
@@ -38,7 +31,7 @@ class ListenerErrors(logging.Handler):
         self._texts.clear()
 
     def __enter__(self) -> ListenerErrors:
-        _LOGGER.addHandler(self)
+        watchers.append(self._note)
         return self
 
     def __exit__(
@@ -47,7 +40,7 @@ class ListenerErrors(logging.Handler):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        _LOGGER.removeHandler(self)
+        watchers.remove(self._note)
 
     def check(self) -> None:
         """Raise `ListenerRaisedError` from the first error, if there was one."""

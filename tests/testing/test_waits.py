@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,6 +20,7 @@ from rocketmq_sdk import (
     TransactionProducer,
     TransactionState,
 )
+from rocketmq_sdk.consumer.failures import watchers
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.testing import ListenerRaisedError, TestBroker, WaitTimeoutError
 from support.consuming import Collector, texts
@@ -201,7 +203,13 @@ async def test_requests_are_recorded_with_who_asked_and_the_answer(
         assert "SEND_MESSAGE_V2" in broker.report()
 
 
-async def test_a_listeners_error_fails_a_strict_test(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("silent", [False, True])
+async def test_a_listeners_error_fails_a_strict_test(
+    silent: bool, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if silent:  # as in programs that want no warnings of libraries
+        monkeypatch.setattr(logging.getLogger("rocketmq_sdk.consumer"), "level", logging.ERROR)
+
     async def fail(message: ReceivedMessage) -> None:
         raise ValueError("the listener is wrong")
 
@@ -213,6 +221,7 @@ async def test_a_listeners_error_fails_a_strict_test(autojump_clock: MockClock) 
     with pytest.raises(ListenerRaisedError, match="ValueError: the listener is wrong") as caught:
         await strict()
     assert isinstance(caught.value.__cause__, ValueError)
+    assert watchers == []
 
 
 async def test_an_answer_of_a_listener_is_no_error(autojump_clock: MockClock) -> None:

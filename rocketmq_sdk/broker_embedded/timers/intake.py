@@ -71,6 +71,7 @@ class Intake:
         "_put",
         "_put_batch",
         "_timers",
+        "knows_timers",
         "store",
     )
 
@@ -89,6 +90,8 @@ class Intake:
         self._levels = levels
         self._timers = timers
         self._clock = clock
+        self.knows_timers = True
+        """Whether a delivery time is heeded; it was not before RocketMQ 5.0."""
 
     def put(self, message: MessageToStore) -> PutResult:
         """Store a message where it belongs.
@@ -164,7 +167,9 @@ class Intake:
         if level > 0:
             redirect_to_level(message, self._levels.clamp(level))
             return None
-        return None if message.topic == TIMER_TOPIC else self._to_timer(message)
+        if message.topic == TIMER_TOPIC or not self.knows_timers:
+            return None
+        return self._to_timer(message)
 
     def _to_timer(self, message: MessageToStore) -> PutStatus | None:
         now = self._clock.now_ms()

@@ -23,6 +23,7 @@ import trio
 
 from rocketmq_sdk.client.troubles import one_line
 from rocketmq_sdk.clock import elapsed
+from rocketmq_sdk.consumer.failures import tell_watchers
 from rocketmq_sdk.consumer.listener import (
     AsyncListener,
     CallsEach,
@@ -477,12 +478,12 @@ class ListenerService:
         """
         self.last_failure = repr(error)
         self._hint_at_lists(error)
+        what = f"group {self._group}: the listener failed with "
+        what += f"{one_line(f'{error!r}{_place_of(error)}')}; {fate}: {describe(failed)}"
+        tell_watchers(what, error)
         logger.warning(
-            "group %s: the listener failed with %s; %s: %s",
-            self._group,
-            one_line(f"{error!r}{_place_of(error)}"),
-            fate,
-            describe(failed),
+            "%s",
+            what,
             exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
             extra={**about(group=self._group, topic=topic_of(failed)), "error": error},
         )

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from rocketmq_sdk.client.observers import installed, tell
+from rocketmq_sdk.consumer.failures import tell_watchers
 from rocketmq_sdk.consumer.group.assigned_queues import AssignedQueues
 from rocketmq_sdk.consumer.group.consumer_report import ConsumerReport
 from rocketmq_sdk.consumer.group.membership import QueueMembership
@@ -375,6 +376,7 @@ def _consume_directly(
         except ListenerAnswer as answer:
             result, remark = ConsumeResult.LATER, repr(answer)
         except Exception as error:
+            tell_watchers(f"group {group}: the listener failed with {error!r}", error)
             logger.warning(
                 "the listener failed on message %s, which it was handed directly",
                 message.message_id,

@@ -1,10 +1,8 @@
 """Older releases of Apache's broker, as a client notices them.
 
 `TestBroker(emulate="4.9.7")` does not serve the requests that came after that release,
-reports its version, and knows no short heartbeats before 5.1.3. It behaves as this
-package's broker in all else. That includes what a release did with the content of a
-message: messages with a delivery time are delivered at that time, where 4.9 delivers
-them at once.
+reports its version, knows no short heartbeats before 5.1.3, and delivers messages with
+a delivery time at once before 5.0.0. It behaves as this package's broker in all else.
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ NEWEST: Final[Number] = (5, 4, 0)
 """The release that this package's broker behaves as."""
 
 SHORT_HEARTBEATS: Final[Number] = (5, 1, 3)
+TIMERS: Final[Number] = (5, 0, 0)
 _OF_SHORT_HEARTBEATS: Final = ("IS_SUPPORT_HEART_BEAT_V2", "IS_SUB_CHANGE")
 
 
@@ -50,6 +49,11 @@ class Release:
     def serves(self, code: int) -> bool:
         """Whether it knows a request."""
         return FIRST_SERVED.get(code, OLDEST) <= self.number
+
+    @property
+    def knows_timers(self) -> bool:
+        """Whether it keeps a message until its delivery time; others come at once."""
+        return self.number >= TIMERS
 
     @staticmethod
     def unknown(code: int) -> Command:

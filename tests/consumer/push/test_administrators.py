@@ -11,6 +11,7 @@ import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode, ResponseCode
+from rocketmq_sdk.consumer import failures
 from rocketmq_sdk.consumer.outcome import ConsumeLater
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import RequestTimeoutError
@@ -203,8 +204,12 @@ async def test_running_info_tells_what_the_consumer_does(autojump_clock: MockClo
 
 
 @pytest.mark.parametrize("batch", [1, 8])
-async def test_a_stored_message_is_consumed_directly(autojump_clock: MockClock, batch: int) -> None:
+async def test_a_stored_message_is_consumed_directly(
+    autojump_clock: MockClock, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[ReceivedMessage] = []
+    told: list[str] = []
+    monkeypatch.setattr(failures, "watchers", [lambda _what, error: told.append(repr(error))])
 
     async def listener(given: ReceivedMessage | list[ReceivedMessage]) -> None:
         messages = given if isinstance(given, list) else [given]
@@ -251,6 +256,8 @@ async def test_a_stored_message_is_consumed_directly(autojump_clock: MockClock, 
         assert committed(broker, "billing", "orders", 1) == [1]
     assert {message.body for message in seen} == {b"a"}
     assert len(seen) == 5
+    assert told[0] == "ValueError('as the test wants it')"
+    assert len(told) == 2  # the other one took too long
 
 
 async def test_a_consumer_that_does_not_answer_is_a_timeout(autojump_clock: MockClock) -> None:

@@ -118,6 +118,22 @@ async def test_an_error_says_since_when_brokers_serve_it(autojump_clock: MockClo
             await admin.users.list()
 
 
+@pytest.mark.parametrize(("release", "kept"), [("4.9.7", False), ("5.0.0", True)])
+async def test_timers_came_with_5_0(release: str, kept: bool, autojump_clock: MockClock) -> None:
+    async with TestBroker(emulate=release) as broker, Producer("shop", namesrv=broker) as producer:
+        await producer.send(Message("orders", b"timer", delay=60))
+        await producer.send_batch([Message("orders", b"plain"), Message("orders", b"too")])
+        await producer.send(Message("orders", b"level", delay_level=5))
+        now = {message.body for message in broker.sent("orders")}
+        assert now == {b"plain", b"too"} if kept else {b"plain", b"too", b"timer"}
+        await broker.wait.settled(within=100)
+        assert len(broker.sent("orders")) == 4
+        if not kept:  # what is emulated may change
+            await broker.emulate("5.1.0")
+            await producer.send(Message("orders", b"later", delay=60))
+            assert len(broker.sent("orders")) == 4
+
+
 def test_other_remarks_say_nothing_more() -> None:
     error: BrokerError = broker_error(3, "something else")
     assert str(error).endswith("something else")
