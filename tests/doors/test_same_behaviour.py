@@ -36,7 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
 
 pytestmark = pytest.mark.real_time
-CONNECTIONS = ("in process", "tcp", pytest.param("tls", marks=pytest.mark.slow))
+CONNECTIONS = (
+    "in process",
+    "memory network",
+    "tcp",
+    pytest.param("tls", marks=pytest.mark.slow),
+)
 FIRST = ConsumeFrom.FIRST_OFFSET
 TOPICS = {"orders": "*"}
 SCENARIOS: list[Callable[..., Coroutine[Any, Any, None]]] = []
@@ -52,13 +57,20 @@ def scenario(
 
 
 @asynccontextmanager
+async def on_network(**settings: object) -> AsyncIterator[Settings]:
+    """A broker on a network in memory, which belongs to the run that it is in."""
+    async with TestBroker(**settings) as broker:
+        yield {"namesrv": broker.party("shop")}
+
+
+@asynccontextmanager
 async def broker_of(
     door: DoorUnderTest, connection: str, **settings: object
 ) -> AsyncIterator[Settings]:
     """A broker, and how it is reached."""
     if connection == "memory network":
-        async with TestBroker(**settings) as test_broker:
-            yield {"namesrv": test_broker.party("shop")}
+        async with door.within(lambda: on_network(**settings)) as at:
+            yield at
         return
     if connection == "in process":
         async with door.EmbeddedBroker(**settings) as broker:
@@ -360,12 +372,3 @@ def test_the_same_results_and_errors(
     scenario: Callable[..., Coroutine[Any, Any, None]], door: DoorUnderTest, connection: str
 ) -> None:
     door.run(scenario, connection)
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=[one.__name__ for one in SCENARIOS])
-def test_the_same_on_a_network_in_memory(
-    scenario: Callable[..., Coroutine[Any, Any, None]],
-) -> None:
-    """It belongs to one loop of trio, so other doors cannot reach it."""
-    (door,) = (door for door in DOORS if door.name == "trio")
-    door.run(scenario, "memory network")

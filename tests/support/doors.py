@@ -9,18 +9,23 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from typing import TYPE_CHECKING, Any
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import trio
 
 import rocketmq_sdk
 from rocketmq_sdk import aio, sync
+from rocketmq_sdk.aio import life as aio_life
+from rocketmq_sdk.sync import life as sync_life
 from support import asyncio_run
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+    from contextlib import AbstractAsyncContextManager
 
+T = TypeVar("T")
 LIMIT = 60.0
 NAMES = frozenset(
     {
@@ -112,6 +117,23 @@ class DoorUnderTest:
     async def _on_trio(self, scenario: Callable[..., Awaitable[None]], *args: Any) -> None:
         with trio.fail_after(LIMIT):
             await scenario(self, *args)
+
+    @asynccontextmanager
+    async def within(self, made: Callable[[], AbstractAsyncContextManager[T]]) -> AsyncIterator[T]:
+        """A context manager of trio, entered in the run of the door's objects."""
+        if self.name == "trio":
+            async with made() as value:
+                yield value
+            return
+        async with self.EmbeddedBroker() as anchor:
+            run = bare(anchor)._running()
+            there: Any
+            if self.name == "aio":
+                async with aio_life.Managed(run, made) as there:
+                    yield there
+            else:
+                with sync_life.Managed(run, made) as there:
+                    yield there
 
     async def sleep(self, seconds: float) -> None:
         """Let time pass."""
