@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from types import TracebackType
 
-    from rocketmq_sdk.testing.network import Network
     from rocketmq_sdk.testing.traffic.recording import Recording
     from rocketmq_sdk.testing.traffic.request_faults import RequestFaults
 
@@ -205,6 +204,16 @@ class ClusterThread(BrokerThread):
             await self._until_end()
 
 
+def _not_here(face: object, original: type, name: str) -> AttributeError:
+    text = f"{type(face).__name__!r} object has no attribute {name!r}"
+    if hasattr(original, name) or name == "network":
+        text += (
+            f"; {original.__name__} has it for what runs in its own loop, on trio: parties and "
+            "cuts are of its network in memory. Here all goes over TCP, by namesrv_address"
+        )
+    return AttributeError(text, name=name, obj=face)
+
+
 class _Face:
     """What both faces share."""
 
@@ -247,13 +256,13 @@ class _Face:
         """The requests that it got."""
         return self._broker.seen
 
-    @property
-    def network(self) -> Network:
-        """The network in memory, which only clients in the broker's loop use."""
-        return self._broker.network
-
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.namesrv_address}>"
+
+    if not TYPE_CHECKING:  # type checkers are to see what is there
+
+        def __getattr__(self, name: str) -> Any:
+            raise _not_here(self, TestBroker, name)
 
 
 def _look(
@@ -497,6 +506,11 @@ class _ClusterFace:
     def __init__(self, thread: ClusterThread) -> None:
         self._thread = thread
         self._target = thread.cluster
+
+    if not TYPE_CHECKING:  # type checkers are to see what is there
+
+        def __getattr__(self, name: str) -> Any:
+            raise _not_here(self, TestCluster, name)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.namesrv_address}>"

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rocketmq_sdk.testing import AsyncioBroker, BrokerThread, WaitTimeoutError
+from rocketmq_sdk.testing import (
+    AsyncioBroker,
+    AsyncioCluster,
+    BlockingBroker,
+    BlockingCluster,
+    BrokerThread,
+    ClusterThread,
+    WaitTimeoutError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -65,3 +73,19 @@ def test_a_wait_that_ends_in_time_tells_what_was_there() -> None:
 
     with BrokerThread() as thread:
         asyncio.run(waits(AsyncioBroker(thread)))
+
+
+def test_what_needs_the_network_in_memory_is_told() -> None:
+    with BrokerThread() as thread, ClusterThread(masters=1) as cluster:
+        faces = (
+            BlockingBroker(thread),
+            AsyncioBroker(thread),
+            BlockingCluster(cluster),
+            AsyncioCluster(cluster),
+        )
+        for face in faces:
+            for name in ("party", "network"):
+                with pytest.raises(AttributeError, match="on trio: parties and cuts are of its"):
+                    getattr(face, name)
+            with pytest.raises(AttributeError, match=r"no attribute 'partie'$"):
+                face.partie  # type: ignore[attr-defined]  # noqa: B018
