@@ -12,11 +12,15 @@ from __future__ import annotations
 
 import logging
 import math
+import os
+import sysconfig
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
 
 import trio
@@ -533,14 +537,28 @@ class ListenerService:
 
 
 def _place_of(error: Exception) -> str:
-    """Where an exception was raised, as text; empty when that is not known."""
-    trace = error.__traceback__
-    if trace is None:
+    """Where an exception was raised, as text; empty when that is not known.
+
+    Of an exception of a library, where the listener's own code called that.
+    """
+    frames = list(walk_tb(error.__traceback__))
+    if not frames:
         return ""
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    code = trace.tb_frame.f_code
-    return f" at {code.co_filename}:{trace.tb_lineno} in {code.co_name}"
+    own = [one for one in frames if not one[0].f_code.co_filename.startswith(_libraries())]
+    frame, line = (own or frames)[-1]
+    return f" at {frame.f_code.co_filename}:{line} in {frame.f_code.co_name}"
+
+
+@cache
+def _libraries() -> tuple[str, ...]:
+    """Where Python's own modules and installed packages are, and this one."""
+    paths = sysconfig.get_paths()
+    package = str(Path(__file__).parents[2])
+    return (
+        "<frozen ",
+        *(paths[name] + os.sep for name in ("stdlib", "purelib", "platlib")),
+        package + os.sep,
+    )
 
 
 def unexpected(answer: object, *, may_decide: bool = False) -> ConfigurationError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import threading
 from typing import TYPE_CHECKING
@@ -89,6 +90,35 @@ async def test_the_whole_ladder_to_the_dead_letter_topic(
     assert "\n" not in line
     assert "ValueError" in line
     assert "test_retry.py:" in line
+
+
+async def test_the_place_of_a_failure_is_in_the_code_of_the_listener(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def parses(message: ReceivedMessage) -> None:
+        json.loads(message.body)  # raises in the standard library
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        async with PushConsumer(
+            "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=parses
+        ):
+            await sender.send("orders", "no JSON")
+            await until(lambda: "the listener failed" in caplog.text, 60)
+        async with PushConsumer(
+            "audit",
+            namesrv=broker,
+            subscriptions={"orders": "*"},
+            listener=trio.sleep,  # type: ignore[arg-type]
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+        ):
+            await until(lambda: "group audit: the listener failed" in caplog.text, 60)
+    billing, audit = (
+        next(text for text in caplog.messages if f"group {group}: the listener failed" in text)
+        for group in ("billing", "audit")
+    )
+    assert "test_retry.py:" in billing
+    assert "in parses; " in billing
+    assert " in sleep; " in audit  # where nothing of the user's own was called
 
 
 async def test_the_traceback_of_a_failure_is_for_those_who_debug(
