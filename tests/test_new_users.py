@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import signal
 import socket
+import subprocess
 import sys
 import urllib.request
 from contextlib import contextmanager
@@ -15,7 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from rocketmq_sdk.testing import BlockingBroker, BrokerThread
-from support.environments import Environment, run
+from support.environments import Environment, clean, run
 from support.paths import DOCS, ROOT
 from support.ports import free_port
 from support.waiting import plain_until
@@ -192,6 +195,44 @@ def test_a_producer_of_django(threads: Environment, broker: BlockingBroker) -> N
     )
     assert len(broker.sent("orders")) == 2
     assert len(broker.requests("UNREGISTER_CLIENT")) == 1
+
+
+@pytest.mark.parametrize("file", ["testing/Dockerfile", "deploy/Containerfile"])
+def test_an_image_has_what_it_needs_and_starts(file: str, tmp_path: Path) -> None:
+    """What its file copies is installed, and its entry point runs."""
+    text = (ROOT / "examples" / file).read_text("utf-8")
+    source = tmp_path / "source"
+    source.mkdir()
+    for names in re.findall(r"^COPY (?!--from)(.*) /\S+$", text, re.MULTILINE):
+        for name in names.split():
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            copy(ROOT / name, source / name)
+    environment = Environment(tmp_path)
+    [extras] = re.findall(r"install --no-cache-dir '/\w+(\[\S+\])'", text)
+    environment.install(f"{source}{extras}")
+    [line] = re.findall(r"^ENTRYPOINT (.*)$", text, re.MULTILINE)
+    words = [
+        re.sub(r"(127\.0\.0\.1|0\.0\.0\.0):(\d+|\$BROKER_PORT)", "127.0.0.1:0", word)
+        .replace("/opt/rocketmq/bin/", "")
+        .replace("/var/lib/rocketmq", str(tmp_path / "store"))
+        for word in json.loads(line)
+    ]
+    said = tmp_path / "said"
+    path = f"{environment.python.parent}{os.pathsep}{os.environ['PATH']}"
+    with said.open("wb") as output:
+        process = subprocess.Popen(
+            [shutil.which(words[0], path=path) or words[0], *words[1:], "--set", "brokerName=shop"],
+            env=clean(PATH=path, BROKER_PORT="0"),
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        plain_until(lambda: "name server 127.0.0.1:" in said.read_text(), "it did not start")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0, said.read_text()
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_fixtures_with_pytest_asyncio_alone(
