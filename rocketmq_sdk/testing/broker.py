@@ -27,7 +27,7 @@ from rocketmq_sdk.testing.life import BrokerLife, without_collections
 from rocketmq_sdk.testing.network import Network, Party
 from rocketmq_sdk.testing.observation import Observation
 from rocketmq_sdk.testing.seeds import Seed, plant_messages, plant_offsets
-from rocketmq_sdk.testing.snapshots import Snapshot
+from rocketmq_sdk.testing.snapshots import Snapshot, checked_snapshot
 from rocketmq_sdk.testing.strict import ListenerErrors
 from rocketmq_sdk.testing.traffic.exchange import BROKER, Exchange
 from rocketmq_sdk.testing.traffic.recording import Recording
@@ -561,7 +561,7 @@ class TestBroker(RunsOnce):
     async def restore(self, snapshot: Snapshot) -> None:
         """Have the state of a snapshot; it runs afterwards, clients connect again."""
         async with self._changing:
-            await self._replace(snapshot)
+            await self._replace(checked_snapshot(snapshot))
 
     async def reset(self) -> None:
         """Be a new broker: no topics, no messages, no faults, nothing recorded.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 
 
 class ExpectationError(AssertionError):
@@ -25,6 +25,8 @@ class ListenerRaisedError(ExpectationError):
 
 def checked_seconds(name: str, seconds: float) -> float:
     """A duration. Raises `ConfigurationError` for one that is none."""
+    if not isinstance(seconds, (int, float)):
+        raise WrongTypeError(f"{name} is {seconds!r}; give seconds")
     if not 0 <= seconds < math.inf:
         raise ConfigurationError(f"{name} is {seconds}; give seconds, 0 or more")
     return seconds

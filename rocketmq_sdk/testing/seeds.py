@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -12,13 +13,11 @@ import attrs
 
 from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.client.runtime import Client
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.producer import Producer
 
 if TYPE_CHECKING:
-    import os
-
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
     from rocketmq_sdk.client.config import NamesrvSource
     from rocketmq_sdk.model.queue import MessageQueue
@@ -54,8 +53,10 @@ class Seed:
             return cls()
         if isinstance(given, Seed):
             return given
-        if not isinstance(given, Mapping):
+        if isinstance(given, (str, os.PathLike)):
             given = _read(Path(given))
+        if not isinstance(given, Mapping):
+            raise WrongTypeError(f"the seed is {given!r:.100}; give a file, or a mapping")
         unknown = sorted(given.keys() - _MEMBERS)
         if unknown:
             raise ConfigurationError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import attrs
 
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.testing.directories import FileContent, read_tree, write_tree
 
 if TYPE_CHECKING:
@@ -83,6 +83,15 @@ class Snapshot:
                 )
         except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
             raise ConfigurationError(f"{file} is no snapshot of a broker: {error}") from error
+
+
+def checked_snapshot(given: object) -> Snapshot:
+    """A snapshot. Raises `WrongTypeError` for anything else, such as its file."""
+    if not isinstance(given, Snapshot):
+        raise WrongTypeError(
+            f"{given!r:.200} is no snapshot; give what snapshot() or Snapshot.load(file) returns"
+        )
+    return given
 
 
 def _cut(data: bytes, entry: dict[str, list[tuple[int, int]]]) -> list[tuple[int, bytes]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.errors import ClosedError, ConfigurationError
-from rocketmq_sdk.testing.failures import WaitTimeoutError
+from rocketmq_sdk.errors import ClosedError
+from rocketmq_sdk.testing.failures import WaitTimeoutError, checked_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -31,8 +32,8 @@ async def wait_until(
     Raises `WaitTimeoutError` with `what` was waited for and `describe` of what was
     there. What raises `ClosedError` does not hold.
     """
-    if not within >= 0:
-        raise ConfigurationError(f"within is {within}; give seconds, 0 or more")
+    if within != math.inf:
+        checked_seconds("within", within)
     step, began = FIRST_STEP, trio.current_time()
     with trio.move_on_after(within):
         while not _holds(condition):

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from rocketmq_sdk import Message, Producer
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.testing import FaultyFileSystem, Snapshot, TestBroker
 from support.consuming import texts
 
@@ -69,6 +69,7 @@ async def test_a_broker_begins_with_what_a_file_says(
         ({"messages": {"orders": "abc"}}, "lists by topic"),
         ({"offsets": {"billing": 5}}, "whole numbers, or lists"),
         ({"messages": {"orders": [{"body": "x", "queue": 9}]}}, "'orders' has no queue 9"),
+        (4, "the seed is 4; give a file, or a mapping"),
         ({"topics": 4}, "lists of names"),
         ({"groups": {"billing": 1}}, "lists of names"),
         ({"topics": {"orders": 0}}, "'orders' of a seed has 0 queues; give a whole number from 1"),
@@ -108,6 +109,14 @@ async def test_a_state_is_kept_and_put_back(on_disk: bool, tmp_path: Path) -> No
         await other.restore(Snapshot.load(tmp_path / "kept.zip"))
         assert texts(other.sent("orders")) == ["1", "2"]
         assert other.wait.seen.delayed() == 1
+
+
+@pytest.mark.parametrize("given", ["kept.zip", None])
+async def test_a_broker_lives_on_when_it_is_to_restore_what_is_no_snapshot(given: object) -> None:
+    async with TestBroker() as broker:
+        with pytest.raises(WrongTypeError, match=r"is no snapshot; give what snapshot\(\) or"):
+            await broker.restore(given)  # type: ignore[arg-type]
+        assert broker.running
 
 
 async def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:

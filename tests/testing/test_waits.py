@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -21,7 +21,7 @@ from rocketmq_sdk import (
     TransactionState,
 )
 from rocketmq_sdk.consumer.failures import watchers
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.testing import ListenerRaisedError, TestBroker, WaitTimeoutError
 from support.consuming import Collector, texts
 
@@ -262,3 +262,10 @@ async def test_a_group_that_pulls_what_it_likes_is_stable_when_it_is_quiet(
         ):
             assert len(await broker.wait.group("pop", 1)) == 1
             assert len(await broker.wait.group("lite", 1)) == 1
+
+
+@pytest.mark.parametrize("within", ["5", None])
+async def test_a_deadline_that_is_no_number_is_refused(within: Any) -> None:
+    async with TestBroker() as broker:
+        with pytest.raises(WrongTypeError, match=f"within is {within!r}; give seconds"):
+            await broker.wait.stored("orders", within=within)
