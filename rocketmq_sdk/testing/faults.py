@@ -16,7 +16,10 @@ import errno
 import os
 from collections import Counter
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.testing.failures import checked_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,6 +87,11 @@ class Fault:
     ) -> None:
         if at is not None and (operation not in _OF_A_RANGE or at.step != 1):
             raise ValueError(f"{at!r} is no range of bytes to {operation.value}")
+        if times is not None and times < 1:
+            raise ConfigurationError(f"times is {times}; it must be at least 1, or None for always")
+        if after < 0:
+            raise ConfigurationError(f"after is {after}; it must be at least 0")
+        checked_seconds("the delay of an operation", delay)
         self.operation = operation
         self.path = path
         self.code = code
@@ -267,3 +275,18 @@ class Faults:
                 delay += fault.delay
                 room = min(room, fault.room(offset, size))
         return Outcome(code, delay, room)
+
+
+class DeclaredFaults(Faults):
+    """The faults of a disk, for a test whose faults must meet something."""
+
+    __slots__ = ("_declared",)
+
+    def __init__(self, faults: Faults, declared: list[Any]) -> None:
+        """Each new one is added to `declared` as well."""
+        self._faults = faults._faults
+        self._declared = declared
+
+    def _add(self, fault: Fault) -> Fault:
+        self._declared.append(fault)
+        return super()._add(fault)

@@ -37,8 +37,8 @@ SELECTION: Final = (
     GROUP,
     CLIENT,
     Field("queue", int, "a queue id", least=0),
-    Field("times", int, "how many requests it meets; without it all", least=1),
-    Field("after", int, "how many requests pass first", least=0),
+    Field("times", int, "how many requests or operations it meets; without it all", least=1),
+    Field("after", int, "how many pass first", least=0),
 )
 _REQUESTS: Final = tuple(field.name for field in SELECTION)
 ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -49,9 +49,9 @@ ACTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "drop_answer": _REQUESTS,
     "close_connection": (*_REQUESTS, "served"),
     "out_of_order": (*_REQUESTS, "within"),
-    "full_disk": ("path",),
-    "slow_disk": ("path", "seconds"),
-    "unreadable_disk": ("path",),
+    "full_disk": ("path", "times", "after"),
+    "slow_disk": ("path", "times", "after", "seconds"),
+    "unreadable_disk": ("path", "times", "after"),
     "wrong_clock": ("seconds",),
 }
 """What a fault may do, and the arguments that each takes."""
@@ -61,7 +61,7 @@ ACTION: Final = (
         str,
         "what happens: to requests "
         + ", ".join(name for name, takes in ACTIONS.items() if "code" in takes)
-        + "; the others are about the disk and the clock, and take only path and seconds",
+        + "; the others are about the disk, with path, times and after, and the clock",
         required=True,
         choices=tuple(ACTIONS),
     ),

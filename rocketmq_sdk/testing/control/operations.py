@@ -388,12 +388,13 @@ class Operations:
     def _declare_disk(self, arguments: Arguments) -> DiskFault:
         faults = self._broker.faults
         path = str(arguments.get("path", "commitlog/*"))
+        times, after = arguments.get("times"), arguments.get("after", 0)
         if arguments["action"] == "full_disk":
-            return faults.full_disk(path)
+            return faults.full_disk(path, times=times, after=after)
         if arguments["action"] == "unreadable_disk":
-            return faults.unreadable_disk(path)
+            return faults.unreadable_disk(path, times=times, after=after)
         seconds = float(needed(arguments.get("seconds"), "seconds"))
-        return faults.slow_disk(seconds, DiskOperation.SYNC, path)
+        return faults.slow_disk(seconds, DiskOperation.SYNC, path, times=times, after=after)
 
     def _fault(self, number: Any) -> RequestFault | DiskFault | ClockFault:
         found = self._faults.get(number_of(str(number)))

@@ -136,7 +136,7 @@ class SimulatedCluster:
 
     def break_disk(self, broker: str, fault: DiskFault) -> Fault:
         """Let operations of a broker's disk fail or be slow, until the lift."""
-        disk = self.cluster.brokers[broker].faults.disk
+        disk = self.cluster.brokers[broker].faults.undeclared_disk
         if fault.delay:
             return disk.slow(fault.operation, fault.path, delay=fault.delay)
         return disk.fail(fault.operation, fault.path, code=fault.code, times=fault.times)

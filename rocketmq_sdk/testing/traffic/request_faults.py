@@ -19,9 +19,9 @@ from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.spelling import meant
 from rocketmq_sdk.testing.failures import UnhitFaultError, checked_seconds
+from rocketmq_sdk.testing.faults import DeclaredFaults, Operation
 from rocketmq_sdk.testing.faults import Fault as DiskFault
 from rocketmq_sdk.testing.faults import Faults as DiskFaults
-from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_clock import ClockFault
 from rocketmq_sdk.testing.traffic.fault_actions import (
     Act,
@@ -323,33 +323,52 @@ class RequestFaults:
     def disk(self) -> DiskFaults:
         """Faults of single operations of the broker's disk: `fail`, `slow`, `shorten`.
 
-        Raises `ConfigurationError` for a broker in a real directory.
+        Each must have met something when the broker closes. Raises `ConfigurationError`
+        for a broker in a real directory.
         """
+        return DeclaredFaults(self.undeclared_disk, self.declared)
+
+    @property
+    def undeclared_disk(self) -> DiskFaults:
+        """As `disk`, for faults that may meet nothing."""
         if self._disk is None:
             raise ConfigurationError(
                 "only a broker in memory has a disk that fails on demand; leave out the path"
             )
         return self._disk
 
-    def full_disk(self, path: str = "commitlog/*") -> DiskFault:
-        """Nothing more can be written, to files that match the pattern."""
-        fault = self.disk.fail(Operation.WRITE, path, code=errno.ENOSPC)
-        return self._declare(fault)
+    def full_disk(
+        self, path: str = "commitlog/*", *, times: int | None = None, after: int = 0
+    ) -> DiskFault:
+        """Nothing more can be written, to files that match the pattern.
 
-    def unreadable_disk(self, path: str = "commitlog/*", at: range | None = None) -> DiskFault:
-        """Reads fail, of all bytes or of those in `at`."""
-        return self._declare(self.disk.fail(Operation.READ, path, at=at, code=errno.EIO))
+        The first `after` writes pass; then `times` of them fail, None for all.
+        """
+        return self.disk.fail(Operation.WRITE, path, code=errno.ENOSPC, times=times, after=after)
+
+    def unreadable_disk(
+        self,
+        path: str = "commitlog/*",
+        at: range | None = None,
+        *,
+        times: int | None = None,
+        after: int = 0,
+    ) -> DiskFault:
+        """Reads fail, of all bytes or of those in `at`; `times`, `after` as there."""
+        return self.disk.fail(Operation.READ, path, at=at, code=errno.EIO, times=times, after=after)
 
     def slow_disk(
-        self, seconds: float, operation: Operation = Operation.SYNC, path: str = "*"
+        self,
+        seconds: float,
+        operation: Operation = Operation.SYNC,
+        path: str = "*",
+        *,
+        times: int | None = None,
+        after: int = 0,
     ) -> DiskFault:
         """Operations take so many seconds more; syncs unless told otherwise."""
-        delay = checked_seconds("seconds", seconds)
-        return self._declare(self.disk.slow(operation, path, delay=delay))
-
-    def _declare(self, fault: DiskFault) -> DiskFault:
-        self.declared.append(fault)
-        return fault
+        checked_seconds("seconds", seconds)
+        return self.disk.slow(operation, path, delay=seconds, times=times, after=after)
 
     # The clock
 

@@ -27,17 +27,19 @@ from rocketmq_sdk.errors import (
     SendTimeout,
 )
 from rocketmq_sdk.testing import TestBroker, UnhitFaultError, WaitTimeoutError
+from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.traffic.request_kinds import KINDS
 from support.broker import Peer, pull_request, send_request
 from support.consuming import Collector, texts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from trio.testing import MockClock
 
     from rocketmq_sdk import ReceivedMessage
     from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.testing.traffic.request_faults import RequestFaults
 
 
 @pytest.fixture
@@ -501,6 +503,58 @@ async def test_a_slow_disk_makes_synced_sends_slow(autojump_clock: MockClock) ->
         assert slow.hits
         slow.lift()
         nursery.cancel_scope.cancel()
+
+
+async def test_faults_of_a_disk_begin_late_and_end_by_themselves(
+    broker: TestBroker, autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    peer = await peer_of(broker, nursery)
+    await codes(peer, 1)
+    full = broker.faults.full_disk(after=2, times=1)
+    slow = broker.faults.slow_disk(0, Operation.WRITE, "commitlog/*", times=2)
+    answers: list[int] = []
+    with trio.fail_after(100):
+        while not full.hits or answers[-1]:
+            answers += await codes(peer, 1)
+            await trio.sleep(1)
+    assert answers[:2] == [0, 0]
+    assert answers[2] != 0
+    assert (full.hits, slow.hits) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "declare",
+    [
+        lambda faults: faults.full_disk("comitlog/*"),
+        lambda faults: faults.disk.fail(Operation.READ, "comitlog/*"),
+        lambda faults: faults.disk.slow(Operation.SYNC, "comitlog/*", delay=1),
+        lambda faults: faults.disk.shorten("comitlog/*"),
+    ],
+)
+async def test_a_fault_of_a_disk_that_met_nothing_fails_the_test(
+    declare: Callable[[RequestFaults], object], autojump_clock: MockClock
+) -> None:
+    async def misspelt() -> None:
+        async with TestBroker() as broker, Producer("shop", namesrv=broker) as producer:
+            declare(broker.faults)
+            await producer.send(Message("orders", b"1"))
+
+    with pytest.raises(UnhitFaultError, match=r"<Fault .* comitlog/\*: .*> met no operation"):
+        await misspelt()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"), [({"times": 0}, "times is 0"), ({"after": -1}, "after is -1")]
+)
+async def test_a_fault_of_a_disk_that_cannot_be_is_refused(
+    broker: TestBroker, autojump_clock: MockClock, wrong: dict[str, int], text: str
+) -> None:
+    for declare in (broker.faults.full_disk, broker.faults.disk.shorten):
+        with pytest.raises(ConfigurationError, match=text):
+            declare(**wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="the delay of an operation is -1"):
+        broker.faults.disk.slow(Operation.SYNC, delay=-1)
+    broker.faults.check()
 
 
 async def test_a_disk_that_is_real_has_no_faults(tmp_path: object) -> None:
