@@ -16,7 +16,7 @@ from rocketmq_sdk.broker_embedded.settings.config import MetricsExporterType
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import join_address, split_address
 from rocketmq_sdk.remoting.server import serve_together
-from rocketmq_sdk.transport.tcp import open_tcp_listeners
+from rocketmq_sdk.transport.tcp import LAST_PORT, open_tcp_listeners
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -90,9 +90,8 @@ class Ports:
     @property
     def told_ha_port(self) -> int:
         """The port for slaves; without one, the port of Apache's broker."""
-        return (
-            self.ha_port or self._config.current.ha_listen_port or (self.port or _DEFAULT_PORT) + 1
-        )
+        beside = min((self.port or _DEFAULT_PORT) + 1, LAST_PORT)
+        return self.ha_port or self._config.current.ha_listen_port or beside
 
     async def open(self, stack: AsyncExitStack) -> None:
         """Bind what has to be bound, the broker's own port first; `stack` closes all.
@@ -119,7 +118,8 @@ class Ports:
             )
             stack.callback(_close_all, self.ha)
         try:
-            self.vip, _port = await open_tcp_listeners(host, port - VIP_DISTANCE)
+            # Port 0 would be any free one, where nobody looks for it.
+            self.vip, _port = await open_tcp_listeners(host, port - VIP_DISTANCE or -1)
         except ConfigurationError as error:
             logger.info("there is no VIP port: %s", error)
         else:

@@ -27,6 +27,7 @@ logger = logging.getLogger("rocketmq_sdk.transport")
 
 BACKLOG: Final = 1024
 CONNECT_TIMEOUT: Final = 3.0
+LAST_PORT: Final = 65535
 PIECE_SIZE: Final = 64 * 1024
 _MOST_PIECES: Final = 1024
 """Linux's IOV_MAX."""
@@ -215,6 +216,10 @@ async def open_tcp_listeners(host: str | None, port: int) -> tuple[list[trio.Soc
 
     Raises `ConfigurationError` when the address cannot be bound.
     """
+    if not 0 <= port <= LAST_PORT:
+        raise ConfigurationError(
+            f"cannot listen on {host or '*'}:{port}: there are ports 0 to {LAST_PORT}"
+        )
     for attempt in range(20):
         try:
             return await _bind(host, port)

@@ -51,6 +51,12 @@ async def open_pair() -> AsyncIterator[tuple[trio.SocketStream, trio.SocketStrea
             yield one, two
 
 
+@pytest.mark.parametrize("port", [-1, 65536])
+async def test_a_port_that_does_not_exist_is_refused(port: int) -> None:
+    with pytest.raises(ConfigurationError, match=f":{port}: there are ports 0 to 65535"):
+        await open_tcp_listeners("127.0.0.1", port)
+
+
 async def test_all_families_share_one_port():
     listeners, port = await open_tcp_listeners(None, 0)
     try:

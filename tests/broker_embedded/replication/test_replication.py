@@ -369,3 +369,11 @@ async def test_health_tells_of_slaves_that_are_missing_or_gone() -> None:
         async with open_slave(master):
             await until(lambda: bool(master.health()))
             assert master.health().reasons == ()
+
+
+async def test_the_last_port_has_none_behind_it_for_slaves() -> None:
+    async with EmbeddedBroker(listen="127.0.0.1:65535") as broker:
+        assert broker.address == "127.0.0.1:65535"
+    with pytest.raises(ConfigurationError, match="65536: there are ports 0 to 65535"):
+        async with EmbeddedBroker(listen="127.0.0.1:65535", broker_role="SYNC_MASTER"):
+            pass
