@@ -40,6 +40,7 @@ _Key = tuple[str, str | None, bool, str | None]
 """Topic, tag, whether to wait for the store, and sharding key."""
 _PLAIN: Final = (True, None)
 """The end of the key of plain messages."""
+_new: Final = object.__new__
 
 
 class _Batch:
@@ -126,21 +127,20 @@ class _Batch:
         Raises the error of the batch.
         """
         whole = self.whole or self._finished(index)
-        message_id = self.ids[index]
+        # What `SendResult.__init__` does, without another call.
+        result = _new(SendResult)
+        result.status = whole.status
+        result.message_id = result.transaction_id = self.ids[index]
+        result.recall_handle = None
+        result.queue = whole.queue
+        result.region_id = whole.region_id
+        result.trace_on = whole.trace_on
         if self.withdrawn:
             index -= sum(1 for other in self.withdrawn if other < index)
-        offset_id = self.offset_ids[index] if self.offset_ids else whole.offset_message_id
-        return SendResult(
-            whole.status,
-            message_id,
-            offset_id,
-            whole.queue,
-            whole.queue_offset + index,
-            message_id,
-            None,
-            whole.region_id,
-            whole.trace_on,
-        )
+        ids = self.offset_ids
+        result.offset_message_id = ids[index] if ids else whole.offset_message_id
+        result.queue_offset = whole.queue_offset + index
+        return result
 
     def _finished(self, index: int) -> SendResult:
         """The result of the batch if it has one of the message; raises else."""
@@ -320,15 +320,17 @@ class Accumulator:
         form = self._forms[message._text or message.property_text()]
         total = form.overhead + len(body)
         size = batch.size + total
-        under_way, bodies = self._under_way, batch.bodies
-        if size > self._max_bytes or under_way.is_full(total):
+        if size > self._max_bytes or not self._under_way.join(total):
             return None
-        handle = AccumulatedHandle(batch, len(bodies), message)
+        bodies = batch.bodies
+        # What `__init__` does, without another call.
+        handle = _new(AccumulatedHandle)
+        handle._batch = batch
+        handle._index = len(bodies)
+        handle.message = message
         bodies.append(body)
         batch.forms.append(form)
         batch.size = size
-        under_way.count += 1
-        under_way.bytes += total
         if size == self._max_bytes:
             self._dispatch(batch)
         return handle

@@ -180,6 +180,15 @@ class UnderWay:
         self.count += handle.count
         self.bytes += handle.room
 
+    def join(self, size: int) -> bool:
+        """Count a message more of a batch that gathers; False where it has to wait."""
+        count = self.count
+        if self._waiting or count >= self._max_count or self.bytes + size > self._max_bytes:
+            return False
+        self.count = count + 1
+        self.bytes += size
+        return True
+
     def shrink(self, size: int) -> None:
         """A message of `size` bytes was taken back out of a batch that gathers."""
         self.count -= 1

@@ -21,6 +21,7 @@ from rocketmq_sdk.errors import (
     WrongTypeError,
 )
 from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.accumulator import AccumulatedHandle, Accumulator
 from rocketmq_sdk.producer.config import AutoBatch
 from rocketmq_sdk.producer.handle import SendHandle
@@ -83,6 +84,13 @@ async def test_submitted_messages_go_together_and_each_knows_its_place(
                     result.offset_message_id,
                 )
                 assert (message.keys, message.flag) == ((f"k{number}",), number)
+            # They have all that the result of a message alone has.
+            alone = await producer.send(Message("orders", b"alone"), timeout=60)
+            own = {"message_id", "offset_message_id", "queue_offset", "transaction_id"}
+            for name in set(SendResult.__slots__) - own:
+                assert getattr(results[7], name) == getattr(alone, name), name
+            for result in (alone, results[7]):
+                assert result.transaction_id == result.message_id
 
 
 async def test_an_id_asked_for_early_stays(autojump_clock: MockClock) -> None:
