@@ -23,7 +23,13 @@ from rocketmq_sdk.names import dead_letter_topic
 from rocketmq_sdk.remoting.source import TcpChannelSource
 from rocketmq_sdk.testing.failures import ExpectationError, WaitTimeoutError
 from rocketmq_sdk.testing.seeds import Seed, offsets_by_queue, plant_messages
-from rocketmq_sdk.testing.threads import WaitsInAsyncio, WaitsOfThread, blocking, in_asyncio
+from rocketmq_sdk.testing.threads import (
+    WaitsInAsyncio,
+    WaitsInThreads,
+    WaitsOfThread,
+    blocking,
+    in_asyncio,
+)
 from rocketmq_sdk.testing.waits import LONGEST_STEP, WITHIN
 
 if TYPE_CHECKING:
@@ -312,7 +318,7 @@ class _RealWaitsFace(WaitsOfThread):
         return getattr(self._target, name)  # which says what is missing
 
 
-class _BlockingWaits(_RealWaitsFace):
+class _BlockingWaits(_RealWaitsFace, WaitsInThreads):
     """`RealWaits` for plain code."""
 
     stored = blocking(RealWaits.stored)
@@ -320,7 +326,6 @@ class _BlockingWaits(_RealWaitsFace):
     lag = blocking(RealWaits.lag)
     committed = blocking(RealWaits.committed)
     dead_letter = blocking(RealWaits.dead_letter)
-    until = blocking(RealWaits.until)
 
 
 class _AsyncioWaits(WaitsInAsyncio, _RealWaitsFace):

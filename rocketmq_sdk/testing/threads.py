@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from contextlib import suppress
 from functools import partial, wraps
 from typing import (
@@ -25,13 +26,21 @@ from typing import (
 
 import trio
 
+from rocketmq_sdk.clock import SystemClock
 from rocketmq_sdk.errors import ClosedError
 from rocketmq_sdk.testing.broker import TestBroker
 from rocketmq_sdk.testing.cluster import ClusterFaults, ClusterWaits, TestCluster
 from rocketmq_sdk.testing.failures import WaitTimeoutError
 from rocketmq_sdk.testing.tcp_cluster import TcpCluster
 from rocketmq_sdk.testing.trio_thread import END_WITHIN, TrioThread
-from rocketmq_sdk.testing.waits import LONGEST_STEP, WITHIN, Waits
+from rocketmq_sdk.testing.waits import (
+    FIRST_STEP,
+    LONGEST_STEP,
+    WITHIN,
+    Waits,
+    checked_within,
+    holds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -384,8 +393,26 @@ class WaitsOfThread:
         self._target = owner.wait
         self._report = owner.report
 
+    def _in_vain(self, what: str, within: float) -> WaitTimeoutError:
+        report = self._thread.look(self._report)
+        return WaitTimeoutError(f"waited {within:g} s for {what}, but {report}")
 
-class BlockingWaits(WaitsOfThread):
+
+class WaitsInThreads(WaitsOfThread):
+    """What waits share in plain code."""
+
+    def until(self, condition: Callable[[], object], what: str, *, within: float = WITHIN) -> None:
+        """As `Waits.until`; the function is called in the thread of the caller."""
+        clock = SystemClock()
+        end, step = clock.monotonic() + checked_within(within), FIRST_STEP
+        while not holds(condition):
+            if clock.monotonic() >= end:
+                raise self._in_vain(what, within)
+            time.sleep(step)
+            step = min(LONGEST_STEP, step * 1.5)
+
+
+class BlockingWaits(WaitsInThreads):
     """`Waits` for plain code."""
 
     stored = blocking(Waits.stored)
@@ -395,7 +422,6 @@ class BlockingWaits(WaitsOfThread):
     dead_letter = blocking(Waits.dead_letter)
     hit = blocking(Waits.hit)
     settled = blocking(Waits.settled)
-    until = blocking(Waits.until)
 
 
 class WaitsInAsyncio(WaitsOfThread):
@@ -406,11 +432,10 @@ class WaitsInAsyncio(WaitsOfThread):
     ) -> None:
         """As `Waits.until`; the function is called in the loop of the caller."""
         loop = asyncio.get_running_loop()
-        end, step = loop.time() + within, 0.002
-        while not condition():
+        end, step = loop.time() + checked_within(within), FIRST_STEP
+        while not holds(condition):
             if loop.time() >= end:
-                report = self._thread.look(self._report)
-                raise WaitTimeoutError(f"waited {within:g} s for {what}, but {report}")
+                raise self._in_vain(what, within)
             await asyncio.sleep(step)
             step = min(LONGEST_STEP, step * 1.5)
 
@@ -427,14 +452,13 @@ class AsyncioWaits(WaitsInAsyncio):
     settled = in_asyncio(Waits.settled)
 
 
-class BlockingClusterWaits(WaitsOfThread):
+class BlockingClusterWaits(WaitsInThreads):
     """`ClusterWaits` for plain code."""
 
     stored = blocking(ClusterWaits.stored)
     lag = blocking(ClusterWaits.lag)
     dead_letter = blocking(ClusterWaits.dead_letter)
     copied = blocking(ClusterWaits.copied)
-    until = blocking(ClusterWaits.until)
 
 
 class AsyncioClusterWaits(WaitsInAsyncio):

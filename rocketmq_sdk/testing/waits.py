@@ -32,16 +32,15 @@ async def wait_until(
     Raises `WaitTimeoutError` with `what` was waited for and `describe` of what was
     there. What raises `ClosedError` does not hold.
     """
-    if within != math.inf:
-        checked_seconds("within", within)
+    checked_within(within)
     step, began = FIRST_STEP, trio.current_time()
     with trio.move_on_after(within):
-        while not _holds(condition):
+        while not holds(condition):
             await trio.sleep(step)
             longest = max(LONGEST_STEP, (trio.current_time() - began) / 100)
             step = min(longest, step * 1.5)
         return
-    if _holds(condition):
+    if holds(condition):
         return
     try:
         found = describe()
@@ -50,7 +49,13 @@ async def wait_until(
     raise WaitTimeoutError(f"waited {within:g} s for {what}, but {found}")
 
 
-def _holds(condition: Callable[[], object]) -> bool:
+def checked_within(within: float) -> float:
+    """A deadline in seconds, or infinity. Raises `ConfigurationError` for others."""
+    return within if within == math.inf else checked_seconds("within", within)
+
+
+def holds(condition: Callable[[], object]) -> bool:
+    """Whether a condition holds; what raises `ClosedError` does not."""
     try:
         return bool(condition())
     except ClosedError:

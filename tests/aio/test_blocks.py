@@ -23,6 +23,7 @@ from rocketmq_sdk.aio import (
     SimpleConsumer,
 )
 from rocketmq_sdk.aio import run as runs
+from rocketmq_sdk.testing import BrokerThread
 from support.asyncio_run import run
 
 pytestmark = pytest.mark.real_time
@@ -288,6 +289,18 @@ def test_the_end_of_a_loop_cancels_what_is_open(caplog: pytest.LogCaptureFixture
     assert not trio.lowlevel.in_trio_run()
     assert "the event loop shuts down while 1 object" in caplog.text  # the broker's block
     gc.collect()
+
+
+def test_the_end_of_a_loop_lets_cleanups_begin() -> None:
+    """They begin generators, of which the loop warns, and here warnings are errors."""
+
+    async def main(namesrv: str) -> None:
+        producer = await Producer("shop", namesrv=namesrv).__aenter__()
+        await producer.send(Message("orders", b"1"))
+
+    with BrokerThread() as thread:
+        asyncio.run(main(str(thread.broker.namesrv_address)))
+        gc.collect()  # a socket that is open still, and a cleanup that failed, would tell
 
 
 def test_a_closed_loop_leaves_its_thread_usable() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from typing import TYPE_CHECKING
 
@@ -89,3 +90,34 @@ def test_what_needs_the_network_in_memory_is_told() -> None:
                     getattr(face, name)
             with pytest.raises(AttributeError, match=r"no attribute 'partie'$"):
                 face.partie  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_a_condition_of_plain_code_may_ask_the_broker() -> None:
+    with BrokerThread() as thread:
+        broker = BlockingBroker(thread)
+        here: set[int] = set()
+
+        def begun() -> bool:
+            here.add(threading.get_ident())
+            if broker.running:
+                broker.kill()
+                return False
+            broker.sent("orders")  # does not hold while the broker is stopped
+            return True
+
+        with pytest.raises(WaitTimeoutError, match=r"waited 0\.05 s for a start, but <TestBroker"):
+            broker.wait.until(begun, "a start", within=0.05)
+        assert here == {threading.get_ident()}
+        broker.start()
+        broker.wait.until(lambda: broker.sent("orders") == [], "nothing")
+
+
+async def asks_in_vain(broker: AsyncioBroker) -> None:
+    await broker.kill()
+    with pytest.raises(WaitTimeoutError, match=r"waited 0\.05 s for orders, but <TestBroker"):
+        await broker.wait.until(lambda: broker.sent("orders"), "orders", within=0.05)
+
+
+def test_a_condition_in_asyncio_does_not_hold_while_the_broker_is_stopped() -> None:
+    with BrokerThread() as thread:
+        asyncio.run(asks_in_vain(AsyncioBroker(thread)))
