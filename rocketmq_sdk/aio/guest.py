@@ -12,6 +12,7 @@ release, trio's helper thread does it.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
@@ -50,6 +51,7 @@ class Guest:
         self._main = main
         self._watched: _Watched | None = None
         self._first = True
+        self._generators = _Generators()
         self.over = False
         _make_room()
         trio.lowlevel.start_guest_run(
@@ -59,6 +61,7 @@ class Guest:
             done_callback=self._done,
             host_uses_signal_set_wakeup_fd=True,
         )
+        self._generators.learn()
         _active.guest = self
 
     async def _run(self) -> None:
@@ -66,16 +69,24 @@ class Guest:
             await self._main()
 
     def _from_thread(self, call: Callable[[], object]) -> None:
-        self._loop.call_soon_threadsafe(call)
+        self._loop.call_soon_threadsafe(self._unwatched, call)
+
+    def _unwatched(self, call: Callable[[], object]) -> None:
+        """A turn that trio's helper thread, or trio itself, has asked for."""
+        self._generators.are_trios()
+        call()
 
     def _soon(self, tick: Callable[[], object]) -> None:
         """trio wants its next turn. The first time it shows how to give it."""
         if self._first:
             self._first = False
-            self._watched = watched(self._loop, tick)
+            self._watched = watched(self._loop, tick, self._generators)
             if self._watched is not None:
                 tick = self._watched.tick
-        self._loop.call_soon(tick)
+        if self._watched is None:
+            self._loop.call_soon(self._unwatched, tick)
+        else:
+            self._loop.call_soon(tick)
 
     def _done(self, result: outcome.Outcome[None]) -> None:
         self.over = True
@@ -96,8 +107,38 @@ class Guest:
     def end_without_loop(self) -> None:
         """Cancel and end a run whose loop is closed; takes up to `END_TIMEOUT`."""
         self.cancel()
-        if self._watched is not None:
+        if self._watched is None:
+            return
+        hooks = sys.get_asyncgen_hooks()
+        try:
             self._watched.run_out(lambda: self.over)
+        finally:
+            sys.set_asyncgen_hooks(*hooks)  # not those of the loop, which is closed
+
+
+class _Generators:
+    """Lets async generators of trio's tasks be trio's.
+
+    trio puts hooks for them in place when its run begins, asyncio its own each time
+    that its loop is run. A loop that runs several times, as those of pytest-asyncio do,
+    and `asyncio.run` when it shuts down, would take trio's generators for asyncio's,
+    and close them in the middle of trio's tasks. trio's hooks pass those of asyncio on.
+    """
+
+    __slots__ = ("_hooks",)
+
+    def __init__(self) -> None:
+        self._hooks: sys._asyncgen_hooks | None = None
+
+    def learn(self) -> None:
+        """trio's hooks are in place now."""
+        self._hooks = sys.get_asyncgen_hooks()
+
+    def are_trios(self) -> None:
+        """Before trio has a turn."""
+        hooks = self._hooks
+        if hooks is not None and sys.get_asyncgen_hooks().firstiter is not hooks.firstiter:
+            sys.set_asyncgen_hooks(*hooks)
 
 
 def _make_room() -> None:
@@ -116,10 +157,12 @@ def _make_room() -> None:
         )
 
 
-def watched(loop: asyncio.AbstractEventLoop, tick: Callable[[], object]) -> _Watched | None:
+def watched(
+    loop: asyncio.AbstractEventLoop, tick: Callable[[], object], generators: _Generators
+) -> _Watched | None:
     """Turns without a helper thread; None where trio or the loop has no way to it."""
     try:
-        return _Watched(loop, tick.__self__)  # type: ignore[attr-defined]
+        return _Watched(loop, tick.__self__, generators)  # type: ignore[attr-defined]
     except (AttributeError, NotImplementedError, OSError):
         return None
 
@@ -130,8 +173,11 @@ class _Watched:
     The loop waits for the selector.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, state: Any) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, state: Any, generators: _Generators
+    ) -> None:
         self._loop = loop
+        self._generators = generators
         self._turns = Turns(state)
         self._runner = self._turns.runner
         self._events = self._turns.events
@@ -164,6 +210,7 @@ class _Watched:
 
     def _turn(self) -> float | None:
         """Run trio's tasks; the seconds until the next turn, or None at the end."""
+        self._generators.are_trios()
         timeout = self._turns.turn(self._next)
         if timeout is None:
             self._forget()

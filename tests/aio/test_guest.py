@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,10 +12,11 @@ import trio
 
 from rocketmq_sdk import ClosedError, Message
 from rocketmq_sdk.aio import EmbeddedBroker, Producer, SimpleConsumer, guest
+from rocketmq_sdk.testing import BlockingBroker, BrokerThread
 from support.asyncio_run import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
 pytestmark = pytest.mark.real_time
 
@@ -51,9 +54,6 @@ def test_the_loop_watches_trio_itself() -> None:
 def test_without_trios_private_parts_a_thread_of_trio_watches(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def absent(*_: object) -> None:
-        raise AttributeError("no such part")
-
     monkeypatch.setattr(guest, "_Watched", absent)
 
     async def main() -> None:
@@ -104,3 +104,75 @@ def test_an_error_that_ends_the_whole_run_is_told() -> None:
     [group] = told
     assert isinstance(group, ExceptionGroup)
     assert not trio.lowlevel.in_trio_run()
+
+
+def absent(*_: object) -> None:
+    raise AttributeError("no such part")
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_a_loop_that_runs_several_times_shuts_down_with_something_open(
+    is_watched: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """asyncio takes what it believes to be its generators, and closes them."""
+    if not is_watched:
+        monkeypatch.setattr(guest, "_Watched", absent)
+    closed: list[str] = []
+
+    async def numbers() -> AsyncIterator[int]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            await asyncio.sleep(0)
+            closed.append("the user's own")
+
+    loop = asyncio.new_event_loop()
+    try:
+        with BrokerThread() as thread:
+            address = BlockingBroker(thread).namesrv_address
+            first, second = (Producer("shop", namesrv=address) for _ in range(2))
+            loop.run_until_complete(first.__aenter__())
+            loop.run_until_complete(second.__aenter__())
+            own = numbers()
+
+            async def begin() -> int:
+                return await anext(own)
+
+            assert loop.run_until_complete(begin()) == 1
+            loop.run_until_complete(second.send(Message("orders", b"1")))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
+    assert closed == ["the user's own"]
+    assert not trio.lowlevel.in_trio_run()
+    assert sys.get_asyncgen_hooks() == (None, None)
+    assert "2 objects of rocketmq_sdk.aio are open" in caplog.text
+    gc.collect()  # what was not closed would be told as an error
+
+
+def test_the_end_of_asyncio_run_closes_connections_of_what_is_open() -> None:
+    tasks: list[asyncio.Task[object]] = []
+
+    async def main() -> None:
+        producer = await Producer("shop", namesrv=address).__aenter__()
+        tasks.extend(
+            asyncio.create_task(producer.send(Message("orders", b"%d" % n))) for n in range(200)
+        )
+        await asyncio.sleep(0.01)
+
+    with BrokerThread() as thread:
+        address = BlockingBroker(thread).namesrv_address
+        for _ in range(3):
+            asyncio.run(main())
+            gc.collect()
+    assert not trio.lowlevel.in_trio_run()
+    assert sys.get_asyncgen_hooks() == (None, None)
+
+
+def test_a_closed_loop_leaves_no_hooks_in_its_thread() -> None:
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(EmbeddedBroker().__aenter__())
+    loop.close()
+    run(_life)  # which ends the guest of the closed loop
+    assert sys.get_asyncgen_hooks() == (None, None)
