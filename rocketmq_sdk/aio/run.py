@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import sys
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -20,7 +19,7 @@ from rocketmq_sdk.doors.outcomes import told_outside
 from rocketmq_sdk.errors import ClosedError, WrongRunError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -139,9 +138,8 @@ class LoopRun:
                     self.users,
                 )
                 self._guest.cancel()
-                with _free_generators():
-                    async with asyncio.timeout(SHUTDOWN_TIMEOUT):
-                        await self._ended
+                async with asyncio.timeout(SHUTDOWN_TIMEOUT):
+                    await self._ended
 
     def leave(self) -> bool:
         """An object is closed; whether it was the last one, so that the run ends."""
@@ -184,20 +182,6 @@ class LoopRun:
         call = Call()
         self.nursery.start_soon(call.work, function)
         return call
-
-
-@contextlib.contextmanager
-def _free_generators() -> Iterator[None]:
-    """Let asynchronous generators begin, which the loop would call too late.
-
-    The cleanup in trio has some, and with warnings as errors could not go on.
-    """
-    hooks = sys.get_asyncgen_hooks()
-    sys.set_asyncgen_hooks(None, None)
-    try:
-        yield
-    finally:
-        sys.set_asyncgen_hooks(*hooks)
 
 
 async def _undisturbed(future: asyncio.Future[None]) -> None:

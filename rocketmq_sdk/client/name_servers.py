@@ -75,7 +75,7 @@ class NameServers:
             share = (deadline - trio.current_time()) / (number - len(failures))
             asked = self._addresses[chosen]
             try:
-                answer = await self._remoting.call(asked, command, share)
+                answer = await self._ask(asked, command, share)
             except (ConnectError, RequestTimeoutError) as error:
                 self._troubles.name_server_failed(asked, error)
                 failures.append(error)
@@ -86,6 +86,20 @@ class NameServers:
             else:
                 self._troubles.name_server_answered(asked)
                 return answer
+
+    async def _ask(self, address: str | None, command: Command, timeout: float) -> Command:
+        """The answer of one server.
+
+        A connection that ends under the query may be an old one of a server that was
+        restarted, so the server is asked once more, on a new one.
+        """
+        deadline = trio.current_time() + timeout
+        try:
+            return await self._remoting.call(address, command, timeout)
+        except ConnectError as error:
+            if not error.outcome_unknown:  # there was no connection
+                raise
+        return await self._remoting.call(address, command, max(0.0, deadline - trio.current_time()))
 
     def look_again(self, nursery: trio.Nursery, timeout: float) -> None:
         """Ask those that have been silent for some time whether they are back."""

@@ -47,6 +47,7 @@ from rocketmq_sdk.protocol.headers.offsets import (
 )
 from rocketmq_sdk.protocol.message_codec import encode_record
 from rocketmq_sdk.protocol.subscription import build_subscription
+from rocketmq_sdk.testing import TestBroker
 from rocketmq_sdk.testing.interception import intercept
 from support.peers import Cluster, open_cluster
 
@@ -136,6 +137,23 @@ async def test_the_next_name_server_is_asked_within_the_same_query(
             await client.route("t", refresh=True)
             assert trio.current_time() - began <= 3.0
         assert all(server.asked for server in cluster.name_servers)
+
+
+async def test_a_query_whose_connection_ends_is_asked_once_more(
+    autojump_clock: MockClock,
+) -> None:
+    """An old connection ends so when its name server was restarted."""
+    async with TestBroker() as broker, Client(broker.party("shop")) as client:
+        await broker.seed(topics=["orders"])
+        with trio.fail_after(60):
+            await client.routes.fetch("orders")
+            with broker.faults.on("route", times=1).close_connection() as once:
+                assert (await client.routes.fetch("orders")).queue_datas
+            assert once.hits == 1
+            always = broker.faults.on("route").close_connection()
+            with pytest.raises(ConnectError):
+                await client.routes.fetch("orders")
+            assert always.hits == 2
 
 
 async def test_no_name_server_answers(autojump_clock: MockClock) -> None:
