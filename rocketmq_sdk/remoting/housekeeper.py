@@ -115,7 +115,10 @@ class Housekeeper:
         self.chunks = 0
         """Chunks that were handled, of all channels."""
         self.alone = False
-        """Whether the request that is served is the only one of its chunk."""
+        """Whether the request that is served is the only one of its chunk, and nobody
+        looks on: see `hide_nothing`. Not at a client: what it serves may call a broker
+        in the same process, and look there.
+        """
         self.lane = SideLane()
         """For those that would hold up many others."""
 
@@ -255,6 +258,13 @@ class Housekeeper:
         if self.alone:
             self._at_once.append(call)
         return self.alone
+
+    def hide_nothing(self) -> None:
+        """Let `after_answer` put nothing off for the request that is served now.
+
+        For whoever calls its handler and may look at what it did before it returns.
+        """
+        self.alone = False
 
     def behind_chunk(self, call: Callable[[], None]) -> bool:
         """`after_chunk` for what answers nothing: it waits for what does to leave."""

@@ -390,7 +390,7 @@ class StreamChannel(CommandChannel):
             if command.flag & FLAG_RESPONSE:
                 self.calls.answer_from((command,), 0)
             elif not self.closed:
-                self._housekeeper.alone = True
+                self._housekeeper.alone = self._turn is not None
                 self._serve_alone(command, 0.0, 0)
         finally:
             self._end_turn()

@@ -20,6 +20,7 @@ from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
 from rocketmq_sdk.remoting.dispatch import Dispatcher
+from rocketmq_sdk.remoting.housekeeper import housekeeper
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -78,6 +79,7 @@ class Interception:
                 return serve(channel, request)
             # The broker may empty a request that it holds.
             self.requests.append(copy(request))
+            housekeeper().hide_nothing()
             return self._by(channel, request, serve)
 
         self._dispatcher.replace(code, intercepted)

@@ -180,6 +180,16 @@ async def test_what_stops_the_program_after_a_chunk_leaves_channels_writing() ->
     assert flushed == ["flushed", "flushed"]
 
 
+class NoTurn:
+    """A turn in which nothing is joined."""
+
+    def begin(self) -> None:
+        """Requests are about to be served."""
+
+    def end(self) -> None:
+        """They are served."""
+
+
 @pytest.mark.real_time
 async def test_a_lone_request_has_the_rest_of_its_work_done_when_its_answer_has_left() -> None:
     """Before all that follows on the chunk, which that work may add to."""
@@ -200,7 +210,8 @@ async def test_a_lone_request_has_the_rest_of_its_work_done_when_its_answer_has_
     async with listener:
         peer = await trio.open_tcp_stream(*listener.socket.getsockname()[:2])
         two = await listener.accept()
-    async with peer, open_stream_channel(two, serve, pause_reading=True) as server:
+    served = open_stream_channel(two, serve, pause_reading=True, turn=NoTurn())
+    async with peer, served as server:
         assert not housekeeper().after_answer(rest)  # nothing is served now
         for opaques in ((1,), (2, 3)):
             frames = [encode_frame(Command(7, opaque=opaque)) for opaque in opaques]
@@ -212,6 +223,26 @@ async def test_a_lone_request_has_the_rest_of_its_work_done_when_its_answer_has_
         assert not housekeeper().alone
     alone = [("rest", 0, False), True, True, "after", "after, of the rest", "behind"]
     assert seen == [*alone, 2, 3, "after", "after"]
+
+
+@pytest.mark.real_time
+async def test_what_a_client_serves_has_nothing_put_off() -> None:
+    """It may call a broker in the same process, and look at what that has done."""
+    put_off: list[bool] = []
+
+    def serve(_channel: Channel, _command: Command) -> Command | None:
+        put_off.append(housekeeper().after_answer(lambda: None))
+        return Command.response(0)
+
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        broker = await trio.open_tcp_stream(*listener.socket.getsockname()[:2])
+        own = await listener.accept()
+    async with broker, open_stream_channel(own, serve):
+        await broker.send_all(encode_frame(Command(7, opaque=1)))
+        with trio.fail_after(60):
+            await broker.receive_some()
+    assert put_off == [False]
 
 
 @pytest.mark.real_time

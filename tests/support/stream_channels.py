@@ -13,7 +13,7 @@ from rocketmq_sdk.remoting.stream import StreamChannel
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from rocketmq_sdk.remoting.channel import ChannelLimits, Handler
+    from rocketmq_sdk.remoting.channel import ChannelLimits, Handler, Turn
 
 
 @asynccontextmanager
@@ -25,6 +25,7 @@ async def open_stream_channel(
     remote_address: str = "unknown:0",
     local_address: str = "unknown:0",
     pause_reading: bool = False,
+    turn: Turn | None = None,
 ) -> AsyncIterator[StreamChannel]:
     """A channel over `stream` for the length of the block.
 
@@ -37,6 +38,7 @@ async def open_stream_channel(
         remote_address=remote_address,
         local_address=local_address,
         pause_reading=pause_reading,
+        turn=turn,
     )
     try:
         async with trio.open_nursery() as nursery:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,9 +12,13 @@ from rocketmq_sdk import Message, Producer
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import BrokerError, RequestTimeoutError
+from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.remoting.dispatch import Dispatcher
+from rocketmq_sdk.remoting.source import TcpChannelSource
+from rocketmq_sdk.testing import TestBroker
 from rocketmq_sdk.testing.interception import intercept, refused, unanswered
-from support.broker import connect, open_broker
+from support.broker import connect, open_broker, send_request
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
@@ -120,3 +125,29 @@ async def test_a_request_that_is_held_can_still_be_read(autojump_clock: MockCloc
             assert answer.code == ResponseCode.PULL_NOT_FOUND
             assert pulls.requests[0].ext_fields["topic"] == "orders"
             nursery.cancel_scope.cancel()
+
+
+@pytest.mark.real_time
+async def test_an_interceptor_sees_what_the_handler_that_it_calls_has_done() -> None:
+    """Also of a batch, which goes into its queue later where nobody looks on."""
+    code, ends = SEND, list[int]()
+    request = send_request("orders", encode_batch([(0, b"a", b""), (0, b"b", b"")]), batch=True)
+
+    def look(channel: Channel, request: Command, serve: Handler) -> Any:
+        answer = serve(channel, request)
+        store = (broker.embedded if isinstance(broker, TestBroker) else broker).store
+        ends.append(store.max_offset("orders", 0))
+        return answer
+
+    for broker in (EmbeddedBroker(listen="127.0.0.1:0"), TestBroker(listen="127.0.0.1:0")):
+        async with broker, trio.open_nursery() as nursery:
+            channel = await TcpChannelSource().open_channel(broker.address, Dispatcher(), nursery)
+            for _ in range(2):
+                with (
+                    broker.faults.on(code).call(look)
+                    if isinstance(broker, TestBroker)
+                    else intercept(broker, code, by=look)
+                ):
+                    await channel.call(copy(request), 60)
+            nursery.cancel_scope.cancel()
+    assert ends == [2, 4, 2, 4]

@@ -13,6 +13,7 @@ from rocketmq_sdk.errors import RocketMQError
 from rocketmq_sdk.model.route import split_address
 from rocketmq_sdk.protocol.bodies.members import HeartbeatData
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.remoting.housekeeper import housekeeper
 from rocketmq_sdk.testing.traffic.recording import Recording, Seen
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Exchange:
             seen = self._note(channel, request, rows().get(request.code), where)
             handler = serve
             if self._faults.active:
+                housekeeper().hide_nothing()
                 for fault in reversed([one for one in self._faults.active if one.strikes(seen)]):
                     handler = fault.around(handler)
             outcome = handler(channel, request)
