@@ -167,9 +167,10 @@ async def _paced_client(port: int, count: int, rate: float) -> list[float]:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(receive)
-        async for _ in moments(count, rate):
-            sent.append(time.perf_counter())
-            await stream.send_all(frame)
+        async with moments(count, rate) as due:
+            async for _ in due:
+                sent.append(time.perf_counter())
+                await stream.send_all(frame)
     return times
 
 
