@@ -136,6 +136,8 @@ class Housekeeper:
     def forget(self, channel: Kept) -> None:
         """A channel has ended."""
         self._kept.pop(channel.channel_id, None)
+        if self._in_chunk:  # it ended by an unforeseen error in the middle of a chunk
+            self.end_chunk()
         if not self._kept:
             self._sleeper.wake_at(-math.inf)
             self._wake_writer()

@@ -225,6 +225,36 @@ async def test_a_lone_request_has_the_rest_of_its_work_done_when_its_answer_has_
     assert seen == [*alone, 2, 3, "after", "after"]
 
 
+class BrokenTurn(NoTurn):
+    """A turn of which the end has a defect."""
+
+    def end(self) -> None:
+        raise ValueError("not foreseen")
+
+
+@pytest.mark.real_time
+async def test_the_rest_of_the_work_is_done_where_a_channel_breaks_in_its_chunk() -> None:
+    done: list[str] = []
+
+    def serve(_channel: Channel, _command: Command) -> Command | None:
+        assert housekeeper().after_answer(lambda: done.append("at once"))
+        assert housekeeper().after_chunk(lambda: done.append("after"))
+        return Command.response(0)
+
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        peer = await trio.open_tcp_stream(*listener.socket.getsockname()[:2])
+        own = await listener.accept()
+    channel = StreamChannel(own, serve, turn=BrokenTurn())
+    async with peer:
+        await peer.send_all(encode_frame(Command(7, opaque=1)))
+        with trio.fail_after(60), pytest.raises(ValueError, match="not foreseen"):
+            await channel.run()
+    assert done == ["at once", "after"]
+    assert not housekeeper().alone
+    assert not housekeeper().after_chunk(lambda: None)
+
+
 @pytest.mark.real_time
 async def test_what_a_client_serves_has_nothing_put_off() -> None:
     """It may call a broker in the same process, and look at what that has done."""
