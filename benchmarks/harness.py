@@ -53,8 +53,18 @@ AIMS = (
         "java, consume a backlog, batch listener of 32",
         1.2,
     ),
-    Aim("end to end at 1,000/s, p50", "java, end to end at 1,000/s, p50", 0.45, at_most=True),
-    Aim("end to end at 1,000/s, p99", "java, end to end at 1,000/s, p99", 0.4, at_most=True),
+    Aim(
+        "end to end at 1,000/s from its moment, p50",
+        "java, end to end at 1,000/s, p50",
+        0.45,
+        at_most=True,
+    ),
+    Aim(
+        "end to end at 1,000/s from its moment, p99",
+        "java, end to end at 1,000/s, p99",
+        0.4,
+        at_most=True,
+    ),
     Aim("in-process send, 64 in flight", "bare in-process call", 0.6),
     Aim(
         "simple consumer, single acks, not merged",
