@@ -5,12 +5,14 @@ next to it needs for its answer, and as a client needs for its next request. So 
 may go on turning for as long as that, and what comes is found earlier, at about the
 same cost: what does not sleep stays in the caches. Where it takes longer, because the
 other side is far away or the cores have other work, spinning would be in vain: then it
-is tried ever more seldom.
+is tried ever more seldom. Each turn offers the core to whoever waits for it, which may
+be the other side: the kernel puts who is woken by a message where the sender runs.
 """
 
 from __future__ import annotations
 
 import math
+import os
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ _HICCUP: Final = 5
 _RAREST: Final = 127
 _HEAVY: Final = 8 * 1024
 _HEAVIEST: Final = 4.0
+_yield_core: Final[Callable[[], None]] = getattr(os, "sched_yield", lambda: None)
 
 
 class Spinning:
@@ -72,6 +75,7 @@ class Spinning:
         self._turns = turns = self._turns + turns
         took = now - self._began
         if not found and turns < MOST * weight and took <= LONGEST * weight:
+            _yield_core()
             return True
         alone = took <= (turns + _HICCUP) * _SHARED
         self._learn(turns / weight if found and alone else math.inf)

@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from rocketmq_sdk.remoting import spinning as spinning_module
 from rocketmq_sdk.remoting.spinning import LONGEST, MOST, QUICK, Spinning
 
 SLOW = (QUICK + 1, MOST + 1)
@@ -122,3 +123,14 @@ def test_turns_that_take_long_do_not_count_as_quick() -> None:
         assert spinning.begin() is spins
         while spins and spinning.goes_on(found=True):
             pass
+
+
+def test_each_turn_offers_the_core_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other side may wait for it: it is woken where its message came from."""
+    offered: list[None] = []
+    monkeypatch.setattr(spinning_module, "_yield_core", lambda: offered.append(None))
+    spinning = Spinning(Clock())
+    assert wait(spinning, 9) == 9
+    assert len(offered) == 8
+    assert wait(spinning, 1) == 1
+    assert len(offered) == 8
