@@ -22,7 +22,7 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
 from rocketmq_sdk.protocol.text import valid_text
-from rocketmq_sdk.remoting.channel import ChannelLimits, PendingCall, logger
+from rocketmq_sdk.remoting.channel import TOGETHER, ChannelLimits, PendingCall, logger
 from rocketmq_sdk.remoting.command_channel import CommandChannel
 from rocketmq_sdk.remoting.dispatch import error_response
 
@@ -215,6 +215,11 @@ class LocalChannel(LocalEndpoint):
 
     _delivering = False
     _pause = _skip = 0
+    _ahead = TOGETHER
+    """How many commands are made before it is known whether they go together.
+
+    What is made in vain is made again: that must not be all that follows.
+    """
 
     @trio.lowlevel.enable_ki_protection
     def exchange(self, requests: Sequence[TemplateRequest], start: int = 0) -> list[Command]:
@@ -233,14 +238,19 @@ class LocalChannel(LocalEndpoint):
             self._skip -= 1
             return []
         commands = self._commands(requests, start)
-        answers = self._served(commands) if commands else []
+        answers = self._served(commands, requests, start) if commands else []
         if commands:
             # Where many are special, looking at each of them would be dear.
             self._skip = self._pause = 0 if answers else min(2 * self._pause + 1, PAUSE)
         return answers
 
-    def _served(self, commands: Sequence[Command]) -> list[Command]:
-        """The answers to the first of several requests, which were served together."""
+    def _served(
+        self, commands: list[Command], requests: Sequence[TemplateRequest], start: int
+    ) -> list[Command]:
+        """The answers to the first of several requests, which were served together.
+
+        `commands` are those of the first ones from `start` on; more are added.
+        """
         turn, error = self._link.turn, None
         replies: list[Reply] = []
         if turn is not None:
@@ -249,8 +259,12 @@ class LocalChannel(LocalEndpoint):
             while len(replies) < len(commands):
                 more = self.peer._serve_together(commands, len(replies))
                 if not more:
+                    self._ahead = max(2, min(2 * len(replies), TOGETHER))
                     break
                 replies += more
+                if len(replies) == len(commands):
+                    self._ahead = min(2 * self._ahead, TOGETHER)
+                    commands += self._commands(requests, start + len(commands))
         finally:
             if turn is not None:
                 try:
@@ -270,11 +284,11 @@ class LocalChannel(LocalEndpoint):
         ]
 
     def _commands(self, requests: Sequence[TemplateRequest], start: int) -> list[Command]:
-        """What the server gets of the requests, as many as may be handed over."""
+        """What the server gets of the next requests, as many as may be handed over."""
         together = self.peer._together
         assert together is not None
         commands: list[Command] = []
-        for request in islice(requests, start, None):
+        for request in islice(requests, start, start + self._ahead):
             command = self._command(request)
             if command is None or (not commands and together(command.code) is None):
                 break

@@ -13,10 +13,13 @@ from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.errors import BrokerError, ClosedError, RocketMQError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.producer import Producer
+from rocketmq_sdk.protocol.frame_template import CommandTemplate
 from rocketmq_sdk.testing.interception import intercept, passed_on, refused
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
+
+    from rocketmq_sdk.protocol.command import Command
 
 ODD: list[dict[str, Any]] = [
     {},
@@ -95,6 +98,33 @@ async def test_messages_of_a_tick_are_one_run_and_keep_their_order(
         before = producer.submit(Message("t", b"x"))
         assert (await producer.send(Message("t", b"x"))).queue_offset == 102
         assert (await before).queue_offset == 101
+
+
+@pytest.mark.parametrize("every", [2, 3, 7])
+async def test_special_messages_among_many_do_not_make_the_others_dear(
+    every: int, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, count = 0, 600
+    command = CommandTemplate.command
+
+    def counted(*arguments: Any) -> Command:
+        nonlocal made
+        made += 1
+        return command(*arguments)
+
+    async with EmbeddedBroker() as broker, Producer("p", namesrv=broker) as producer:
+        await Admin(client=producer.client).topics.create("t", queues=1)
+        await producer.send(Message("t", b"first"))
+        monkeypatch.setattr(CommandTemplate, "command", counted)
+        messages = [
+            Message("t", b"x", delay_level=1 if number % every == 1 else None)
+            for number in range(count)
+        ]
+        results = [await handle for handle in [producer.submit(one) for one in messages]]
+        assert len({result.offset_message_id for result in results}) == count
+        places = [result.queue_offset for result in results[0::every]]
+        assert places == sorted(places)
+        assert made < 5 * count  # requests, some of them twice, and answers
 
 
 async def test_an_interceptor_sees_each_message_of_a_tick(autojump_clock: MockClock) -> None:
