@@ -5,7 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from rocketmq_sdk.errors import ConnectError, RequestTimeoutError, RocketMQError, SendTimeout
+from rocketmq_sdk.errors import (
+    ConnectError,
+    RequestTimeoutError,
+    RocketMQError,
+    RouteError,
+    SendTimeout,
+)
 from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.enums import SendStatus
 from rocketmq_sdk.model.queue import MessageQueue
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy
     from rocketmq_sdk.producer.handle import SendHandle
-    from rocketmq_sdk.producer.targets import Target
+    from rocketmq_sdk.producer.targets import Target, TopicTargets
     from rocketmq_sdk.producer.under_way import UnderWay
     from rocketmq_sdk.protocol.answer_shapes import Shape
     from rocketmq_sdk.protocol.command import Command
@@ -216,6 +222,14 @@ class Answers(Sweep):
         self._under_way.end_stored(stored)
         if failure is not None:
             raise failure
+
+
+def no_queue(topic: TopicTargets) -> RouteError:
+    """The error for a topic that nobody takes messages for."""
+    return RouteError(
+        f"topic {topic.topic!r} has no queue that can be written to, or no broker of it has a "
+        "master"
+    )
 
 
 def final_error(error: RocketMQError, *, unknown: bool) -> RocketMQError:

@@ -29,14 +29,13 @@ from rocketmq_sdk.errors import (
     FieldError,
     RequestTimeoutError,
     RocketMQError,
-    RouteError,
     SendTimeout,
     broker_error,
 )
 from rocketmq_sdk.model.enums import SendStatus
 from rocketmq_sdk.producer.fault_strategy import UNANSWERED
 from rocketmq_sdk.producer.outbox import SHARE, Outbox
-from rocketmq_sdk.producer.outcome import Answers, final_error, log_retry, used_up
+from rocketmq_sdk.producer.outcome import Answers, final_error, log_retry, no_queue, used_up
 from rocketmq_sdk.producer.timekeeper import Timekeeper
 from rocketmq_sdk.producer.waiting_room import WaitingRoom
 from rocketmq_sdk.protocol.command import Command
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy
     from rocketmq_sdk.producer.handle import SendHandle
-    from rocketmq_sdk.producer.targets import Target, TopicTargets
+    from rocketmq_sdk.producer.targets import Target
     from rocketmq_sdk.producer.under_way import UnderWay
     from rocketmq_sdk.remoting.channel import Channel, PendingCall
 
@@ -101,7 +100,7 @@ class SendLoop:
             next_ids=client.ids.next_ids,
             answered=answers,
             judge=self._conclude,
-            go_alone=self._choose,
+            go_alone=self._leave_alone,
             limit=self._limit,
             turned=turned,
         )
@@ -163,6 +162,13 @@ class SendLoop:
             if self._outbox.handles:
                 self._outbox.empty()
             self._choose(handle)
+
+    def _leave_alone(self, handle: SendHandle) -> None:
+        """A message cannot leave with others; its topic may have lost its queues."""
+        if handle.topic.current():
+            self._choose(handle)
+        else:
+            self._routes.enter(handle.topic.topic, handle)
 
     def _free_channel(self, address: str) -> Channel | None:
         """The open connection to a broker, unless others wait for one."""
@@ -590,11 +596,3 @@ class SendLoop:
 
     def _monotonic_ms(self) -> int:
         return int(trio.current_time() * 1000)
-
-
-def no_queue(topic: TopicTargets) -> RouteError:
-    """The error for a topic that nobody takes messages for."""
-    return RouteError(
-        f"topic {topic.topic!r} has no queue that can be written to, or no broker of it has a "
-        "master"
-    )

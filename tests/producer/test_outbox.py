@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from rocketmq_sdk.client.hooks import SendContext, SendHook
-from rocketmq_sdk.errors import ClosedError, SendTimeout
+from rocketmq_sdk.errors import ClosedError, RouteError, SendTimeout
 from rocketmq_sdk.model.message import Message
 from support.peers import SILENT, open_cluster
 from support.producing import Running, message
@@ -100,6 +100,28 @@ async def test_a_message_given_up_in_the_box_does_not_leave(autojump_clock: Mock
             await producer.send(message(b"second"))
         await first
         assert [command.body for _, command, _ in broker.sends] == [b"first"]
+        assert producer.in_flight == 0
+
+
+@pytest.mark.parametrize("comes_again", [True, False])
+async def test_a_topic_that_loses_its_queues_in_the_same_tick_is_asked_for(
+    comes_again: bool, autojump_clock: MockClock
+) -> None:
+    async with open_cluster(brokers=1) as cluster, Running(cluster, retry_times=0) as producer:
+        await producer.send(message())
+        first, *handles = [producer.submit(message(b"%d" % number)) for number in range(3)]
+        routes, before = producer.client.routes, cluster.routes["t"]
+        cluster.route("t", perm=4)  # nobody may write any more
+        routes._store(routes._entries["t"], cluster.routes["t"], provisional=False)
+        if comes_again:
+            cluster.routes["t"] = before
+        assert (await first).offset_message_id  # it was alone, and left at once
+        for handle in handles:
+            if comes_again:
+                assert (await handle).offset_message_id
+            else:
+                with pytest.raises(RouteError, match="no queue that can be written to"):
+                    await handle
         assert producer.in_flight == 0
 
 
