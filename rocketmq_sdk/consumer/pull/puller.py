@@ -489,7 +489,7 @@ class QueuePuller:
         )  # the broker passes over what has other tags
         if header.max_msg_nums > 1:
             self._single = config.pull_batch_size
-            header.max_msg_nums = 1
+            self._ask_for(1)
             return
         if offset != self._undecodable:
             self._undecodable, self._undecoded = offset, 0
@@ -521,7 +521,13 @@ class QueuePuller:
         if self._undecodable is not None and result.next_begin_offset > self._undecodable:
             self._undecodable, self._single = None, 0
         if not self._single:
-            self._header.max_msg_nums = self._context.config.pull_batch_size
+            self._ask_for(self._context.config.pull_batch_size)
+
+    def _ask_for(self, messages: int) -> None:
+        """Let the next pulls ask for so many messages."""
+        if self._header.max_msg_nums != messages:
+            self._header.max_msg_nums = messages
+            self._runs.changed()
 
     async def _after_any_error(self, error: RocketMQError) -> None:
         if isinstance(error, UndecodableError):

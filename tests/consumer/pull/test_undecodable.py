@@ -5,7 +5,8 @@ not in the way of what is in front of them.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -18,12 +19,26 @@ from rocketmq_sdk.protocol import message_codec
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2
+from rocketmq_sdk.testing import TestBroker
 from rocketmq_sdk.testing.interception import intercept
 from support.consuming import Collector, Sender, committed, open_sender
 from support.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from trio.testing import MockClock
+
+
+@asynccontextmanager
+async def opened(where: str) -> AsyncIterator[tuple[EmbeddedBroker, Any]]:
+    """A broker, and the name server of consumers that read it here or over streams."""
+    if where == "in process":
+        async with EmbeddedBroker() as broker:
+            yield broker, broker
+    else:
+        async with TestBroker() as outside:
+            yield outside.embedded, outside.party("consumer")
 
 
 async def send_broken(sender: Sender, topic: str) -> None:
@@ -46,6 +61,7 @@ async def send_broken(sender: Sender, topic: str) -> None:
     ).code == 0
 
 
+@pytest.mark.parametrize("where", ["in process", "over streams"])
 @pytest.mark.parametrize("why", ["corrupt", "codec missing"])
 async def test_a_message_that_cannot_be_decoded(
     autojump_clock: MockClock,
@@ -53,6 +69,7 @@ async def test_a_message_that_cannot_be_decoded(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     why: str,
+    where: str,
 ) -> None:
     if why == "codec missing":
 
@@ -60,7 +77,7 @@ async def test_a_message_that_cannot_be_decoded(
             raise CodecMissingError(f"bodies need a library (limit {limit}): pip install 'that'")
 
         monkeypatch.setattr(message_codec, "decompress", decompress)
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+    async with opened(where) as (broker, namesrv), open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await sender.send("orders", "a", "b", queue=0, tags="paid")
         await sender.send("orders", "for others", queue=0, tags="shipped")
@@ -69,7 +86,7 @@ async def test_a_message_that_cannot_be_decoded(
         pulls = intercept(broker, RequestCode.PULL_MESSAGE)
         caplog.set_level(logging.WARNING, "rocketmq_sdk.consumer")
         async with PushConsumer(
-            "billing", namesrv=broker, subscriptions={"orders": "paid"}, listener=collector
+            "billing", namesrv=namesrv, subscriptions={"orders": "paid"}, listener=collector
         ):
             await until(lambda: len(collector.bodies) == 2, 5)
             await trio.sleep(600)
@@ -92,20 +109,21 @@ async def test_a_message_that_cannot_be_decoded(
             assert part in text
         broker.core.offsets.commit("billing", "orders", 0, 4)
         async with PushConsumer(
-            "billing", namesrv=broker, subscriptions={"orders": "paid"}, listener=collector
+            "billing", namesrv=namesrv, subscriptions={"orders": "paid"}, listener=collector
         ):
             await until(lambda: collector.bodies == ["a", "b", "c"], 5)
 
 
+@pytest.mark.parametrize("where", ["in process", "over streams"])
 async def test_behind_a_message_that_can_be_decoded_again_pulls_are_full_again(
-    autojump_clock: MockClock, collector: Collector, monkeypatch: pytest.MonkeyPatch
+    autojump_clock: MockClock, collector: Collector, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     def decompress(body: bytes, _sys_flag: int, *, limit: int) -> bytes:
         if trio.current_time() - began < 20:
             raise CodecMissingError(f"not yet (limit {limit})")
         return body
 
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+    async with opened(where) as (broker, namesrv), open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
         await send_broken(sender, "orders")
         await sender.send("orders", *map(str, range(300)), queue=0)
@@ -113,7 +131,7 @@ async def test_behind_a_message_that_can_be_decoded_again_pulls_are_full_again(
         monkeypatch.setattr(message_codec, "decompress", decompress)
         began = trio.current_time()
         async with PushConsumer(
-            "billing", namesrv=broker, subscriptions={"orders": "*"}, listener=collector
+            "billing", namesrv=namesrv, subscriptions={"orders": "*"}, listener=collector
         ):
             await until(lambda: len(collector.bodies) == 301)
     assert collector.bodies == ["no zlib stream", *map(str, range(300))]
