@@ -23,6 +23,7 @@ _END: Final = "\x02"
 _UNIQUE: Final = f"{UNIQ_KEY}\x01"
 _UNIQUE_SIZE: Final = len(_UNIQUE)
 _SHARDING: Final = f"{SHARDING_KEY}\x01"
+_STARTS_LATER: Final = "__STARTDELIVERTIME\x01"
 _REMEMBERED: Final = 1024
 _SHORT: Final = 512
 """Characters of texts that are remembered."""
@@ -70,7 +71,12 @@ class _Codes(dict[str, int | None]):
         if _SHARDING in rest:
             self.saw_sharding = True
         code: int | None = None
-        if not (_UNIQUE in rest or has_broker_properties(rest) or is_special(rest)):
+        if not (
+            _UNIQUE in rest
+            or has_broker_properties(rest)
+            or is_special(rest)
+            or _STARTS_LATER in rest  # which is stored as others, and counted apart
+        ):
             code = tags_code(property_in_text(rest, TAGS))
         if len(rest) <= _SHORT:
             if len(self) >= _REMEMBERED:

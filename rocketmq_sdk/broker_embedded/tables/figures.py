@@ -327,7 +327,10 @@ class Figures:
         for lane in run.lanes:
             own = [message[2] for message in put if message[0] is lane]
             for properties, size in zip(own, sizes_of(lane.units), strict=True):
-                self.put(lane.topic, FIFO if SHARDED in properties else NORMAL, 1, size)
+                kind = NORMAL
+                if SHARDED in properties:
+                    kind = kind_of(properties.decode("utf-8", "replace"))
+                self.put(lane.topic, kind, 1, size)
 
     def pulled(self, topic: str, group: str, messages: int, size: int) -> None:
         """A group pulled messages."""

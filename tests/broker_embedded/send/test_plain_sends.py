@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from rocketmq_sdk.broker_embedded.send.properties import PlainProperties
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.tables.figures import Figures
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.batch_codec import encode_batch
@@ -58,6 +59,8 @@ class Outcome(NamedTuple):
     counts: dict[str, list[tuple[int, int, int, int]]]
     totals: tuple[int, int, int]
     arrivals: list[tuple[str, int, int, int, int, str]]
+    kinds: dict[tuple[str, str], tuple[int, int, list[int], float]]
+    """What metrics say of messages by topic and kind."""
 
 
 async def outcome_of(
@@ -73,6 +76,7 @@ async def outcome_of(
     settings = {**SMALL, "flush_disk_type": "SYNC_FLUSH"} if sync else SMALL
     async with open_on(files, clock=SameTime(), **settings) as (broker, peer):
         core, store = broker.core, broker.store
+        core.stats.figures = figures = Figures(100)
         for topic in ("plain", "other"):
             core.topics.put(TopicConfig(topic))
         core.topics.put(TopicConfig("tagged", topic_filter_type="MULTI_TAG"))
@@ -113,6 +117,10 @@ async def outcome_of(
                 (a.topic, a.queue_id, a.queue_offset, a.physical_offset, a.size, a.properties)
                 for a in arrivals
             ],
+            {
+                key: (found.messages, found.bytes, found.sizes.counts, found.sizes.total)
+                for key, found in figures.incoming.items()
+            },
         )
 
 
@@ -145,6 +153,10 @@ PIECES = [
     "TIMER_DELAY_SEC\x015\x02",
     "TRAN_MSG\x01true\x02",
     "_SYS_MSG_PRIORITY_\x011\x02",
+    "__SHARDINGKEY\x01s\x02",
+    "__SHARDINGKEY\x01\x02",
+    "X__SHARDINGKEY\x01s\x02",
+    "__STARTDELIVERTIME\x015\x02",
     "long\x01" + "v" * 33_000 + "\x02",
     "\x02",
     "broken",
@@ -306,6 +318,16 @@ def test_whatever_is_special_about_a_send_between_plain_ones() -> None:
     requests = []
     for command in each_spoilt():
         requests += [numbered(command.opaque - 1), command]
+    assert run([requests]) == run([[request] for request in requests])
+
+
+@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("behind", [False, True])
+def test_sends_that_are_all_special_in_one_way(piece: str, behind: bool) -> None:
+    requests = [numbered(number) for number in range(1, 8)]
+    for command in requests[2:]:
+        text = command.ext_fields["i"]
+        command.ext_fields["i"] = text + piece if behind else piece + text
     assert run([requests]) == run([[request] for request in requests])
 
 
