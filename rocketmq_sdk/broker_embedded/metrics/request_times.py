@@ -232,22 +232,20 @@ class RequestTimes:
     ) -> None:
         """The first of some requests of a code were served together."""
         turn, code = self._turn, commands[0].code
-        if all(answers):  # nearly always; the loop below costs as much as all the rest
+        # Nearly always there are frames, which say success; the loop below costs as
+        # much as all the rest.
+        if all(answers) and Command not in {*map(type, answers)}:
             key = code, 0, False, SUCCESS
             turn[key] = turn.get(key, 0) + len(answers)
             return
-        oneway = later = 0
         for command, answer in zip(commands, answers, strict=False):
-            if answer is None:
-                if command.flag & FLAG_ONEWAY:
-                    oneway += 1
-                else:
-                    later += 1
-                    self._keep(channel, command, self._began, waits=False)
-        for number, result in ((len(answers) - oneway - later, SUCCESS), (oneway, ONEWAY)):
-            if number:
-                key = code, 0, False, result
-                turn[key] = turn.get(key, 0) + number
+            oneway = command.flag & FLAG_ONEWAY
+            if answer is None and not oneway:
+                self._keep(channel, command, self._began, waits=False)
+                continue
+            told = answer.code if isinstance(answer, Command) else 0
+            key = code, told, False, ONEWAY if oneway else SUCCESS
+            turn[key] = turn.get(key, 0) + 1
 
 
 class _Front:

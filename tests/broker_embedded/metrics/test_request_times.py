@@ -8,7 +8,14 @@ import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-from rocketmq_sdk.codes import CLIENT_VERSION, RequestCode
+from rocketmq_sdk.broker_embedded.metrics.request_times import RequestTimes
+from rocketmq_sdk.broker_embedded.tables.figures import Figures
+from rocketmq_sdk.broker_embedded.tables.put_times import PutTimes
+from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
+from rocketmq_sdk.clock import TrioClock
+from rocketmq_sdk.codes import CLIENT_VERSION, RequestCode, ResponseCode
+from rocketmq_sdk.errors import StoreError
+from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY
 from rocketmq_sdk.releases import version_text
 from rocketmq_sdk.transport.memory import MemoryNetwork
@@ -99,11 +106,6 @@ async def test_requests_that_arrive_together_count_each(
 
 
 async def test_a_turn_that_did_not_last_counts_as_errors() -> None:
-    from rocketmq_sdk.broker_embedded.metrics.request_times import RequestTimes
-    from rocketmq_sdk.broker_embedded.tables.figures import Figures
-    from rocketmq_sdk.clock import TrioClock
-    from rocketmq_sdk.errors import StoreError
-
     class Fails:
         def begin(self) -> None:
             pass
@@ -124,6 +126,22 @@ async def test_a_turn_that_did_not_last_counts_as_errors() -> None:
         pass
     counts = {key[1:]: found.count for key, found in times.times.values.items()}
     assert counts == {(1, False, "success"): 3, (1, False, "oneway"): 2}
+
+
+async def test_answers_of_requests_that_were_served_together_count_by_their_codes() -> None:
+    times = RequestTimes(Figures(10), TrioClock(), PutTimes(TrioClock(), BrokerStats()))
+    busy, fine = Command.response(ResponseCode.SYSTEM_BUSY), Command.response()
+    times.begin()
+    async with open_broker() as (_broker, peer):
+        requests = [send_request("t", b"x") for _ in range(4)]
+        times.together(peer.channel, requests, [busy, busy, fine])
+        times.together(peer.channel, requests, [b"frame", fine, busy, b"frame"])
+    times.end()
+    counts = {key[1:]: found.count for key, found in times.times.values.items()}
+    assert counts == {
+        (ResponseCode.SYSTEM_BUSY, False, "success"): 3,
+        (0, False, "success"): 4,
+    }
 
 
 async def test_requests_under_way_are_the_watermark(autojump_clock: MockClock) -> None:
