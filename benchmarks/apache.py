@@ -63,7 +63,10 @@ def _peers() -> tuple[java.ApacheCluster, java.Driver]:
 
 
 def send(driver: java.Driver, topic: str, mode: str, count: int, **more: Any) -> dict[str, Any]:
-    """What Java's client says of its sends of bodies of 100 bytes, or of `size`."""
+    """What Java's client says of its sends of bodies of 100 bytes, or of `size`.
+
+    Ends the program when one of them has failed: failures are quick.
+    """
     answer: dict[str, Any] = driver.perform(
         {
             "do": "send_many",
@@ -75,6 +78,8 @@ def send(driver: java.Driver, topic: str, mode: str, count: int, **more: Any) ->
             **more,
         }
     )
+    if answer["failed"]:
+        raise SystemExit(f"{answer['failed']} of {count} sends of Java's client failed")
     return answer
 
 

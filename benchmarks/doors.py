@@ -86,6 +86,7 @@ async def _aio_measured(producer: aio.Producer, count: int) -> tuple[list[float]
                 handles.popleft()
     for handle in handles:
         await handle
+    await producer.flush()
     return times, count / (time.perf_counter() - begin)
 
 
@@ -151,6 +152,7 @@ def _sync_measured(producer: sync.Producer, count: int) -> tuple[list[float], fl
                 handles.popleft()
     for handle in handles:
         handle.result()
+    producer.flush()
     return times, count / (time.perf_counter() - begin)
 
 

@@ -19,6 +19,7 @@ import trio
 
 from benchmarks.consume import backlog, consume
 from benchmarks.harness import percentile
+from benchmarks.pace import moments
 from benchmarks.processor import processor_seconds
 from benchmarks.sending import in_flight, one_at_a_time
 from benchmarks.simple import fill, take_simply
@@ -159,10 +160,10 @@ async def latency() -> AsyncIterator[Turn]:
                     nonlocal arrived
                     times.clear()
                     name, spent = "end to end at 1,000/s", _Spent(namesrv)
-                    most, begin = int(2_000 * scale), trio.current_time()
-                    for number in range(most):
-                        await trio.sleep_until(begin + number / RATE)
-                        producer.submit(Message("turns", b"%.9f" % time.perf_counter()))
+                    most = int(2_000 * scale)
+                    async with moments(most, RATE) as due:
+                        async for _moment in due:
+                            producer.submit(Message("turns", b"%.9f" % time.perf_counter()))
                     with trio.fail_after(60):
                         while len(times) < most:
                             arrived = trio.Event()

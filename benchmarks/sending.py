@@ -30,7 +30,10 @@ async def one_at_a_time(producer: Producer, topic: str, count: int) -> list[floa
 async def in_flight(
     producer: Producer, topic: str, count: int, depth: int, body: bytes = BODY
 ) -> float:
-    """Messages per second with `depth` submitted sends under way."""
+    """Messages per second with `depth` submitted sends under way.
+
+    Raises what one of them has failed by.
+    """
     begin = time.perf_counter()
     handles: deque[SendHandle | AccumulatedHandle] = deque()
     for _ in range(count):
@@ -43,6 +46,7 @@ async def in_flight(
                 handles.popleft()
     for handle in handles:
         await handle
+    await producer.flush()  # raises the failure of one that nobody looked at
     return count / (time.perf_counter() - begin)
 
 
