@@ -32,8 +32,9 @@ from rocketmq_sdk.sleeper import Sleeper
 from rocketmq_sdk.watermark import Watermark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from rocketmq_sdk.consumer.config import FlowLimits
     from rocketmq_sdk.consumer.group.queue_locks import QueueLocks
     from rocketmq_sdk.consumer.group.start_offset import StartOffsets
     from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
@@ -96,6 +97,8 @@ class Rebalancer:
         self.untaken: dict[MessageQueue, str] = {}
         """Queues that the last round could not take, and why."""
         self._missing: dict[MessageQueue, str] = {}
+        self._coming = 0
+        """Queues of a topic that are to be taken now, and are not yet."""
         self.suspended = False
         self.locks = locks
         self._orderly = orderly
@@ -419,15 +422,16 @@ class Rebalancer:
         return [queue for queue in queues if queue in locked or queue in self.leaving]
 
     async def _acquire_all(
-        self, queues: Iterable[MessageQueue], nursery: trio.Nursery, unreachable: set[str]
+        self, queues: Sequence[MessageQueue], nursery: trio.Nursery, unreachable: set[str]
     ) -> bool:
         """Take queues, of all brokers side by side; False when one was not taken."""
-        complete = True
+        complete, self._coming = True, len(queues)
 
         async def acquire(_broker_name: str, some: list[MessageQueue]) -> None:
             nonlocal complete
             for queue in some:
                 complete &= await self._acquire(queue, nursery, unreachable)
+                self._coming -= 1
 
         wanted = by_broker(queues, lambda queue: queue.broker_name)
         await for_each_broker(wanted, acquire, bound=math.inf)
@@ -463,7 +467,8 @@ class Rebalancer:
             if self.locks is not None:
                 await self.locks.unlock([queue])
             return True
-        limits = self._context.config.flow_limits
+        # It is pulled while the first offsets of the others are asked for.
+        limits = self._limits_of(len(self.owned) + self._coming)
         owned = OwnedQueue(queue, QueuePuller(self._context, queue, subscription, offset, limits))
         if self.locks is not None:
             owned.process_queue.locked_until = self.locks.trusted_until(queue)
@@ -475,14 +480,18 @@ class Rebalancer:
     async def _first_offset(self, queue: MessageQueue) -> int:
         return await self._start_offsets.first_offset(queue)
 
-    def _share_limits(self) -> None:
+    def _limits_of(self, queues: int) -> FlowLimits:
+        """The limits of each of so many queues."""
         config = self._context.config
-        limits = shared_limits(
+        return shared_limits(
             config.flow_limits,
             config.pull_threshold_for_topic,
             config.pull_threshold_size_for_topic,
-            len(self.owned),
+            queues,
         )
+
+    def _share_limits(self) -> None:
+        limits = self._limits_of(len(self.owned))
         for owned in self.owned.values():
             owned.process_queue.set_limits(limits)
 

@@ -18,6 +18,7 @@ from rocketmq_sdk.errors import BrokerError, ClosedError, ConfigurationError
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.testing import TestBroker
 from rocketmq_sdk.testing.interception import intercept
 from support.consuming import Collector, committed, open_sender
 from support.waiting import until
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def billing(
-    broker: EmbeddedBroker, listener: object, expression: str = "*", **options: object
+    broker: Any, listener: object, expression: str = "*", **options: object
 ) -> PushConsumer:
     return PushConsumer(
         "billing",
@@ -188,6 +189,19 @@ async def test_queues_that_are_added_to_a_topic_are_picked_up(autojump_clock: Mo
 async def test_the_thresholds_of_a_topic_hold_from_the_first_pulls_on(
     autojump_clock: MockClock,
 ) -> None:
+    async with EmbeddedBroker() as broker:
+        await hold_the_thresholds(broker, broker)
+
+
+async def test_the_thresholds_of_a_topic_hold_while_its_queues_are_taken_one_by_one(
+    autojump_clock: MockClock,
+) -> None:
+    # Each queue is pulled by runs while the offsets of the others are asked for.
+    async with TestBroker() as outside:
+        await hold_the_thresholds(outside.embedded, outside.party("consumer"))
+
+
+async def hold_the_thresholds(broker: EmbeddedBroker, namesrv: Any) -> None:
     most = 0
 
     async def listener(_message: ReceivedMessage) -> None:
@@ -195,11 +209,11 @@ async def test_the_thresholds_of_a_topic_hold_from_the_first_pulls_on(
         most = max(most, consumer.statistics().cached_messages)
         await trio.sleep(0.05)
 
-    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+    async with open_sender(broker) as sender:
         await sender.create_topic("orders", 4)
         await sender.send("orders", *map(str, range(2000)), queues=4)
         consumer = billing(
-            broker, listener, pull_threshold_for_topic=100, pull_batch_size=10, concurrency=4
+            namesrv, listener, pull_threshold_for_topic=100, pull_batch_size=10, concurrency=4
         )
         async with consumer:
             await until(lambda: consumer.statistics().consumed > 200)
