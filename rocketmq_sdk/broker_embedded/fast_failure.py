@@ -38,10 +38,11 @@ class FastFailure:
     def _waits(self) -> dict[int, Wait]:
         return {int(row.code): row.wait for row in self._rows()}
 
-    def __call__(self, request: Command, waited: float, behind: int) -> Command | None:
+    def __call__(self, request: Command, waited: float, behind: int | None) -> Command | None:
         """The refusal of a request that waited for too many seconds; None to serve it.
 
-        `behind` is the number of requests that wait behind it.
+        `behind` is the number of requests that wait behind it, None to refuse nothing
+        yet.
         """
         config = self._config.current
         setting = self._waits.get(request.code, Wait.ADMIN).value
@@ -50,9 +51,10 @@ class FastFailure:
         waited_ms = int(waited * 1000)
         if waited_ms < getattr(config, setting):
             return None
-        self.failed += 1
+        if behind is not None:
+            self.failed += 1
         remark = (
             "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
-            f"{waited_ms}ms, size of queue: {behind}"
+            f"{waited_ms}ms, size of queue: {behind or 0}"
         )
         return Command.response(ResponseCode.SYSTEM_BUSY, remark=remark)

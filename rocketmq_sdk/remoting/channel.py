@@ -119,10 +119,10 @@ class Overdue(Protocol):
     They wait while other connections have their turns.
     """
 
-    def __call__(self, request: Command, waited: float, behind: int, /) -> Command | None:
+    def __call__(self, request: Command, waited: float, behind: int | None, /) -> Command | None:
         """The answer to a request that waited for too many seconds, None to serve it.
 
-        `behind` requests wait behind it.
+        `behind` requests wait behind it; None asks what would be, and refuses nothing.
         """
         ...
 

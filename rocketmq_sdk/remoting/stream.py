@@ -485,7 +485,7 @@ class StreamChannel(CommandChannel):
         """
         budget, overdue = self._budget, self._overdue
         if (budget is not None and budget.tight) or (
-            waited and overdue is not None and overdue(commands[number], waited, 0) is not None
+            waited and overdue is not None and overdue(commands[number], waited, None) is not None
         ):
             return None
         if self._aside:

@@ -117,6 +117,9 @@ async def sends_in_one_chunk(
         with trio.fail_after(1000):
             while len(answers) < count:
                 answers += engine.receive_commands(bytes(await stream.receive_some()))
+        judge = broker.server._overdue
+        assert isinstance(judge, FastFailure)
+        assert judge.failed == [answer.code for answer in answers].count(ResponseCode.SYSTEM_BUSY)
         nursery.cancel_scope.cancel()
     return answers
 
