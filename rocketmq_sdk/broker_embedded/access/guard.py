@@ -84,6 +84,10 @@ class Accounts(Protocol):
         ...
 
 
+_LetIn = tuple[str | None, bool]
+"""Who has sent a request, and whether permissions were looked at."""
+
+
 class _Session:
     """What is remembered of one connection."""
 
@@ -177,39 +181,46 @@ class Guard:
         """Have the first of the requests served, up to one that is not let in."""
         session, code = self._session(channel), requests[0].code
         admitted: list[Command] = []
+        callers: list[_LetIn] = []
         for request in requests:
-            if request.code != code or request.is_response or not self._lets_in(session, request):
+            if request.code != code or request.is_response:
+                break
+            caller = self._lets_in(session, request)
+            if caller is None:
                 break
             admitted.append(request)
+            callers.append(caller)
         if not admitted:
             return ()
         answers = serve(channel, admitted)
-        counters, number = self._audit.counters, len(answers)
-        counters["authenticated"] += number
-        counters["allowed"] += number
+        counters, served = self._audit.counters, callers[: len(answers)]
+        counters["authenticated"] += len(served)
+        counters["allowed"] += sum([decided for _name, decided in served])
         if self._audit.tells_all:
-            for request in admitted[:number]:
-                self._audit.passed(channel, request.ext_fields.get(ACCESS_KEY), request.code)
+            for name, _decided in served:
+                self._audit.passed(channel, name, code)
         return answers
 
-    def _lets_in(self, session: _Session, command: Command) -> bool:
-        """Whether a request is to be served; one that is not is refused when it is
-        served alone.
+    def _lets_in(self, session: _Session, command: Command) -> _LetIn | None:
+        """Whose request is to be served; None for one that is not: it is refused when
+        it is served alone.
         """
         accounts, code = self._accounts, command.code
         try:
             caller = accounts.identify(command, session.source)
         except Refused:
-            return False
+            return None
         if caller.unlimited or not accounts.authorizes or accounts.exempt(code):
-            return True
+            return caller.name, False
         rule = self._rules.get(code)
-        return (
-            rule is not None
-            and not rule.body
-            and caller.name is not None
-            and self._remembered(command, caller, session, rule) is None
-        )
+        if (
+            rule is None
+            or rule.body
+            or caller.name is None
+            or self._remembered(command, caller, session, rule) is not None
+        ):
+            return None
+        return caller.name, True
 
     @staticmethod
     def _session(channel: Channel) -> _Session:

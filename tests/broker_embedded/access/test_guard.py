@@ -31,6 +31,7 @@ from rocketmq_sdk.remoting.dispatch import Dispatcher
 from rocketmq_sdk.transport.tcp import open_tcp_stream
 from support.access import ADMIN, ON, SECRET, SignedPeer, add_user, signed
 from support.broker import connect, open_broker, pull_request, send_request
+from support.chunks import exchange
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -230,6 +231,38 @@ async def test_sends_that_arrive_together_are_let_in_one_by_one(tmp_path: Path) 
         counters = broker.parts.access.audit.counters
         assert (counters["authenticated"], counters["allowed"]) == (108, 96)
         assert (counters["denied"], counters["notAuthenticated"]) == (12, 12)
+
+
+@pytest.mark.parametrize(("user", "secret"), [(ADMIN, SECRET), ("bob", "bob")])
+async def test_requests_that_arrive_together_are_recorded_as_those_that_come_alone(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, user: str, secret: str
+) -> None:
+    caplog.set_level(logging.DEBUG, "rocketmq_sdk.audit")
+    found = []
+    for size in (1, 5):
+        caplog.clear()
+        async with open_broker(**ON) as (broker, _peer):
+            broker.core.topics.put(TopicConfig("mine", 1, 1))
+            await add_user(table_of(broker), "bob", ("Topic:mine", "Pub", "Allow"))
+            sends = [
+                send_request(
+                    "mine",
+                    b"x",
+                    properties=f"UNIQ_KEY\x01{number:032X}\x02",
+                    reconsume_times=0,
+                    batch=False,
+                )
+                for number in range(5)
+            ]
+            requests = [signed(one, user, secret) for one in sends]
+            for opaque, request in enumerate(requests):
+                request.opaque = opaque
+            chunks = [requests[first : first + size] for first in range(0, 5, size)]
+            await exchange(broker, chunks)
+            users = [record.__dict__["audit_user"] for record in caplog.records]
+            found.append((dict(broker.parts.access.audit.counters), users))
+    assert found[0] == found[1]
+    assert found[0][0]["authenticated"] == len(found[0][1]) == 5
 
 
 class FrameReader:
