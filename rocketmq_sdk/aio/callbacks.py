@@ -17,6 +17,7 @@ import asyncio
 import contextvars
 import inspect
 import logging
+import sys
 import types
 from asyncio.tasks import _enter_task, _leave_task
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,7 @@ import outcome
 import sniffio
 import trio
 
+from rocketmq_sdk.aio.guest import generator_hooks_of_loop
 from rocketmq_sdk.consumer.listener import Failed, is_async
 from rocketmq_sdk.errors import RocketMQError
 
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.consumer.listener import Results
     from rocketmq_sdk.consumer.lite_pull.member import AssignmentChange
+
+    _Outside = tuple[sys._asyncgen_hooks, str | None]
 
 TOGETHER: Final = 64
 """Messages that a listener gets at once, if it has not waited for anything lately."""
@@ -81,7 +85,7 @@ class _Job:
 class _Carrier:
     """A task of the loop that carries calls on, one at a time."""
 
-    __slots__ = ("_owner", "begun", "job", "loop", "task", "waiter")
+    __slots__ = ("_hooks", "_owner", "begun", "job", "loop", "task", "waiter")
 
     def __init__(self, owner: LoopCalls, loop: asyncio.AbstractEventLoop) -> None:
         self._owner = owner
@@ -90,6 +94,7 @@ class _Carrier:
         self.begun = False
         self.waiter: asyncio.Future[None] = loop.create_future()
         self.task = loop.create_task(self._carry(), name="a call of rocketmq_sdk.aio")
+        self._hooks = generator_hooks_of_loop()
 
     def take(self, job: _Job) -> None:
         """Carry a call on."""
@@ -102,6 +107,23 @@ class _Carrier:
         """Cancel the call; one that is not carried yet is cancelled when it is."""
         if self.begun:
             self.task.cancel()
+
+    def enter(self) -> _Outside:
+        """Be the loop's task in trio's turn, for a step of a call.
+
+        Async generators that begin there are asyncio's.
+        """
+        outside = sys.get_asyncgen_hooks(), _library.name
+        sys.set_asyncgen_hooks(*self._hooks)
+        _library.name = None
+        _enter_task(self.loop, self.task)
+        return outside
+
+    def leave(self, outside: _Outside) -> None:
+        """Be trio's task again."""
+        _leave_task(self.loop, self.task)
+        hooks, _library.name = outside
+        sys.set_asyncgen_hooks(*hooks)
 
     async def _carry(self) -> None:
         while not self._owner.closed:
@@ -187,10 +209,8 @@ class LoopCalls:
         A cancellation cancels the function, and this ends when the function does.
         """
         carrier = self.carrier()
-        loop, task = carrier.loop, carrier.task
         context = contextvars.copy_context()  # its own, as a task would have one
-        library, _library.name = _library.name, None
-        _enter_task(loop, task)
+        outside = carrier.enter()
         try:
             coroutine, waits_for = context.run(_first_step, function, argument)
         except StopIteration as end:
@@ -204,8 +224,7 @@ class LoopCalls:
             self.idle.append(carrier)
             raise
         finally:
-            _leave_task(loop, task)
-            _library.name = library
+            carrier.leave(outside)
         job = _Job(context, coroutine, waits_for)
         self.carry(carrier, job)
         return await self.carried(carrier, job)
@@ -326,11 +345,10 @@ class CallsInLoop:
     def _make(self, carrier: _Carrier) -> _Job | None:
         """Make calls until one waits, or all have ended, or it takes long."""
         results, number, copy = self._results, self._number, contextvars.copy_context().copy
-        library, _library.name = _library.name, None
-        _enter_task(carrier.loop, carrier.task)
         now = trio.lowlevel.current_clock().current_time
         end = now() + LONGEST
         steps = _one_by_one(self._function, self._arguments, results)
+        outside = carrier.enter()
         try:
             while len(results) < number and now() < end:
                 context = copy()  # its own, as a task would have one
@@ -346,8 +364,7 @@ class CallsInLoop:
                     return _Job(context, steps, waits_for)
                 steps = _one_by_one(self._function, self._arguments, results)
         finally:
-            _leave_task(carrier.loop, carrier.task)
-            _library.name = library
+            carrier.leave(outside)
         return None
 
     def abandon(self) -> None:

@@ -51,9 +51,9 @@ class Guest:
         self._main = main
         self._watched: _Watched | None = None
         self._first = True
-        self._generators = _Generators()
         self.over = False
         _make_room()
+        self.generators = _Generators()
         trio.lowlevel.start_guest_run(
             self._run,
             run_sync_soon_threadsafe=self._from_thread,
@@ -61,7 +61,7 @@ class Guest:
             done_callback=self._done,
             host_uses_signal_set_wakeup_fd=True,
         )
-        self._generators.learn()
+        self.generators.learn()
         _active.guest = self
 
     async def _run(self) -> None:
@@ -73,14 +73,14 @@ class Guest:
 
     def _unwatched(self, call: Callable[[], object]) -> None:
         """A turn that trio's helper thread, or trio itself, has asked for."""
-        self._generators.are_trios()
+        self.generators.are_trios()
         call()
 
     def _soon(self, tick: Callable[[], object]) -> None:
         """trio wants its next turn. The first time it shows how to give it."""
         if self._first:
             self._first = False
-            self._watched = watched(self._loop, tick, self._generators)
+            self._watched = watched(self._loop, tick, self.generators)
             if self._watched is not None:
                 tick = self._watched.tick
         if self._watched is None:
@@ -125,9 +125,12 @@ class _Generators:
     and close them in the middle of trio's tasks. trio's hooks pass those of asyncio on.
     """
 
-    __slots__ = ("_hooks",)
+    __slots__ = ("_hooks", "of_loop")
 
     def __init__(self) -> None:
+        """Make it where the loop runs, before trio does."""
+        self.of_loop = sys.get_asyncgen_hooks()
+        """asyncio's hooks, for what is asyncio's in the middle of a turn of trio."""
         self._hooks: sys._asyncgen_hooks | None = None
 
     def learn(self) -> None:
@@ -139,6 +142,12 @@ class _Generators:
         hooks = self._hooks
         if hooks is not None and sys.get_asyncgen_hooks().firstiter is not hooks.firstiter:
             sys.set_asyncgen_hooks(*hooks)
+
+
+def generator_hooks_of_loop() -> sys._asyncgen_hooks:
+    """The hooks of the loop whose guest runs in this thread."""
+    guest: Guest = _active.guest
+    return guest.generators.of_loop
 
 
 def _make_room() -> None:

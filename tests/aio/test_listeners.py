@@ -31,7 +31,7 @@ from rocketmq_sdk.aio import (
 from support.asyncio_run import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
 pytestmark = pytest.mark.real_time
 
@@ -361,3 +361,40 @@ def test_an_iteration_ends_with_the_block() -> None:
             assert [message async for message in consumer] == []
 
     run(main)
+
+
+def test_async_generators_that_begin_in_a_listener_are_of_the_loop() -> None:
+    """trio closes its own when it ends, and may not run what waits in asyncio."""
+    closed, left = list[str](), list[object]()
+
+    async def numbers(name: str) -> AsyncIterator[int]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            await asyncio.sleep(0)
+            closed.append(name)
+
+    async def listener(message: ReceivedMessage) -> None:
+        own = numbers(message.body.decode())
+        assert await anext(own) == 1
+        left.append(own)
+
+    async def main() -> None:
+        async with (
+            EmbeddedBroker() as broker,
+            Producer("shop", namesrv=broker) as producer,
+            PushConsumer(
+                "g", namesrv=broker, subscriptions=TOPICS, listener=listener, consume_from=FIRST
+            ),
+        ):
+            await producer.send(Message("orders", b"kept"))
+            await until(lambda: left)
+            await producer.send(Message("orders", b"collected"))
+            await until(lambda: len(left) == 2)
+            left.pop()
+            await until(lambda: closed)
+        assert closed == ["collected"]
+
+    run(main)
+    assert closed == ["collected", "kept"]
