@@ -24,6 +24,7 @@ from rocketmq_sdk.remoting.source import TcpChannelSource
 from rocketmq_sdk.testing.failures import ExpectationError, WaitTimeoutError
 from rocketmq_sdk.testing.seeds import Seed, offsets_by_queue, plant_messages
 from rocketmq_sdk.testing.threads import (
+    Cancellable,
     WaitsInAsyncio,
     WaitsInThreads,
     WaitsOfThread,
@@ -59,9 +60,17 @@ class InThread:
     """Runs functions that need trio in a thread, where the caller's does not run it."""
 
     def run(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run an async function in a thread, and wait for what it returns."""
+        """Run an async function in a thread, and wait for what it returns.
+
+        Ctrl-C, while it waits, ends the function.
+        """
+        work = Cancellable(function)
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(trio.run, function).result()
+            running = thread.submit(trio.run, work)
+            try:
+                return running.result()
+            finally:
+                work.cancel()
 
     def look(self, function: Callable[[], T]) -> T:
         """Call a plain function, which needs nothing."""

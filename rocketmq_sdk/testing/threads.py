@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial, wraps
 from typing import (
     TYPE_CHECKING,
@@ -311,7 +313,7 @@ def in_asyncio(
     return call
 
 
-class _Cancellable(Generic[T]):
+class Cancellable(Generic[T]):
     """An async function for a loop in another thread, which any thread may cancel."""
 
     def __init__(self, function: Callable[[], Awaitable[T]]) -> None:
@@ -339,19 +341,30 @@ class _Cancellable(Generic[T]):
 async def _to_thread(thread: Elsewhere, function: Callable[[], Awaitable[T]]) -> T:
     """Run it there; a caller that is cancelled cancels it there, and waits for its end.
 
-    The loop of the caller would otherwise wait at its own end for the thread that waits
-    for it.
+    Each call has a thread of its own, as those of the loop's executor are few: calls
+    would wait for waits that wait for them.
     """
-    work = _Cancellable(function)
-    running = asyncio.ensure_future(asyncio.to_thread(thread.run, work))
+    work = Cancellable(function)
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # nobody else can cancel it
+    waiting = partial(copy_context().run, _fill, future, partial(thread.run, work))
+    threading.Thread(target=waiting, name="a call of a test broker", daemon=True).start()
+    running = asyncio.wrap_future(future)
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
         work.cancel()
+        # The caller asks for its outcome no more, also one that is cancelled again.
+        running.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait((running,))
-        if not running.cancelled():
-            running.exception()  # the caller asks for it no more
         raise
+
+
+def _fill(future: Future[T], function: Callable[[], T]) -> None:
+    try:
+        future.set_result(function())
+    except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+        future.set_exception(error)
 
 
 class Elsewhere(Protocol):

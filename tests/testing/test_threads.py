@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +21,7 @@ from rocketmq_sdk.testing import (
     ClusterThread,
     WaitTimeoutError,
 )
+from rocketmq_sdk.testing.real import BlockingRealBroker, RealBroker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -121,3 +125,35 @@ async def asks_in_vain(broker: AsyncioBroker) -> None:
 def test_a_condition_in_asyncio_does_not_hold_while_the_broker_is_stopped() -> None:
     with BrokerThread() as thread:
         asyncio.run(asks_in_vain(AsyncioBroker(thread)))
+
+
+async def all_wait_for_one(broker: AsyncioBroker) -> None:
+    """More than the loop's executor has threads."""
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(2))
+    waits = [asyncio.create_task(broker.wait.stored("orders", within=LONG)) for _ in range(4)]
+    await asyncio.sleep(0.05)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(broker.wait.stored("bills", within=LONG), 0.01)
+    await broker.seed(messages={"orders": ["1"]})
+    assert [len(found) for found in await asyncio.gather(*waits)] == [1, 1, 1, 1]
+
+
+def test_waits_in_asyncio_leave_room_for_what_they_wait_for() -> None:
+    with BrokerThread() as thread:
+        began = time.monotonic()
+        asyncio.run(all_wait_for_one(AsyncioBroker(thread)))
+        assert time.monotonic() - began < LONG / 2
+
+
+def test_ctrl_c_ends_a_wait_for_a_real_cluster() -> None:
+    with BrokerThread() as thread:
+        broker = BlockingRealBroker(RealBroker(BlockingBroker(thread).namesrv_address))
+        interrupt = partial(signal.pthread_kill, threading.get_ident(), signal.SIGINT)
+        began = time.monotonic()
+        timer = threading.Timer(0.2, interrupt)
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            broker.wait.stored("orders", within=LONG)
+        timer.join()
+        assert time.monotonic() - began < LONG / 2
