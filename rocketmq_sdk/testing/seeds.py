@@ -81,7 +81,7 @@ class Seed:
         _check_topics(more)
         _check_messages(messages)
         _check_offsets(offsets)
-        if not _is_list(groups):
+        if not _is_list_of_names(groups):
             raise ConfigurationError(_NAMES)
         return Seed(
             {**self.topics, **more},
@@ -92,7 +92,7 @@ class Seed:
 
 
 def _queues_of(topics: Sequence[str]) -> dict[str, int]:
-    if not _is_list(topics):
+    if not _is_list_of_names(topics):
         raise ConfigurationError(_NAMES)
     return dict.fromkeys(topics, QUEUES)
 
@@ -118,6 +118,10 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 def _is_list(given: object) -> TypeGuard[Sequence[object]]:
     return isinstance(given, Sequence) and not isinstance(given, (str, bytes))
+
+
+def _is_list_of_names(given: object) -> bool:
+    return _is_list(given) and all(isinstance(one, str) for one in given)
 
 
 def _check_messages(messages: object) -> None:
@@ -155,13 +159,17 @@ def _body(given: Any) -> bytes:
     if isinstance(given, bytes):
         return given
     text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-    return text.encode()
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:  # half of a character of UTF-16
+        raise ConfigurationError(f"the body of a message of a seed: {error}") from error
 
 
-async def plant_messages(namesrv: NamesrvSource, seed: Seed) -> None:
+async def plant_messages(namesrv: NamesrvSource, seed: Seed, *, change: bool = True) -> None:
     """Make topics, groups and messages, by requests as any client sends them.
 
-    A queue that a message names is that of the first master of its topic.
+    A queue that a message names is that of the first master of its topic. Without
+    `change`, topics and groups that are there already keep their settings.
     """
     async with (
         Client(namesrv) as client,
@@ -169,12 +177,15 @@ async def plant_messages(namesrv: NamesrvSource, seed: Seed) -> None:
         Admin(client=client) as admin,
     ):
         for topic, queues in seed.topics.items():
-            await admin.topics.create(topic, queues=queues)
+            if change or not await admin.topics.exists(topic):
+                await admin.topics.create(topic, queues=queues)
         for topic in seed.messages.keys() - seed.topics.keys():
             if not await admin.topics.exists(topic):
                 await admin.topics.create(topic, queues=QUEUES)
+        kept = () if change else await admin.groups.names(system=True)
         for group in dict.fromkeys((*seed.groups, *seed.offsets)):
-            await admin.groups.create(group)
+            if group not in kept:
+                await admin.groups.create(group)
         for topic, given in seed.messages.items():
             there: Collection[MessageQueue] = ()
             for one in given:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import zipfile
-from typing import TYPE_CHECKING, Final, Self
+import zlib
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import attrs
 
@@ -20,6 +22,10 @@ if TYPE_CHECKING:
 
 _INDEX: Final = "snapshot.json"
 _FORMAT: Final = 1
+_DAMAGED: Final = (
+    *(OSError, EOFError, KeyError, TypeError, ValueError),
+    *(zipfile.BadZipFile, zlib.error, RuntimeError),  # also of encryption or another format
+)
 
 
 @attrs.frozen
@@ -77,11 +83,11 @@ class Snapshot:
                     raise ValueError(f"its format is {index['format']!r}")
                 return cls(
                     tuple(
-                        (entry["path"], entry["size"], _cut(archive.read(str(number)), entry))
+                        _file(entry, archive.read(str(number)))
                         for number, entry in enumerate(index["files"])
                     )
                 )
-        except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+        except _DAMAGED as error:
             raise ConfigurationError(f"{file} is no snapshot of a broker: {error}") from error
 
 
@@ -94,10 +100,15 @@ def checked_snapshot(given: object) -> Snapshot:
     return given
 
 
-def _cut(data: bytes, entry: dict[str, list[tuple[int, int]]]) -> list[tuple[int, bytes]]:
-    found: list[tuple[int, bytes]] = []
+def _file(entry: dict[str, Any], data: bytes) -> FileContent:
+    """A file as the index has it. Raises `ValueError` for what cannot be one."""
+    path, size, found = PurePosixPath(entry["path"]), entry["size"], list[tuple[int, bytes]]()
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise ValueError(f"{path} is no path below the broker's directory")
     begin = 0
     for at, length in entry["pieces"]:
+        if not (0 <= at <= at + length <= size and begin + length <= len(data)):
+            raise ValueError(f"{path} has no {length} bytes at {at}")
         found.append((at, data[begin : begin + length]))
         begin += length
-    return found
+    return str(path), size, found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -71,6 +73,9 @@ async def test_a_broker_begins_with_what_a_file_says(
         ({"messages": {"orders": [{"body": "x", "queue": 9}]}}, "'orders' has no queue 9"),
         (4, "the seed is 4; give a file, or a mapping"),
         ({"topics": 4}, "lists of names"),
+        ({"topics": [{}]}, "lists of names"),
+        ({"groups": [["billing"]]}, "lists of names"),
+        ({"messages": {"orders": ["\ud800"]}}, "surrogates not allowed"),
         ({"groups": {"billing": 1}}, "lists of names"),
         ({"topics": {"orders": 0}}, "'orders' of a seed has 0 queues; give a whole number from 1"),
         ({"topics": {"orders": "2"}}, "'orders' of a seed has '2' queues"),
@@ -127,6 +132,36 @@ async def test_what_is_no_snapshot_is_refused(tmp_path: Path) -> None:
     async with TestBroker(files=FaultyFileSystem()) as broker:
         with pytest.raises(ConfigurationError, match="FaultyFileSystem"):
             await broker.snapshot()
+
+
+async def test_a_damaged_snapshot_is_refused(tmp_path: Path) -> None:
+    async with TestBroker() as broker:
+        await broker.seed(messages={"orders": ["1"]})
+        (await broker.snapshot()).save(tmp_path / "whole")
+    whole, damaged = (tmp_path / "whole").read_bytes(), tmp_path / "damaged"
+    refused = 0
+    for at in range(0, len(whole), 7):
+        damaged.write_bytes(whole[:at] + bytes([whole[at] ^ 64]) + whole[at + 1 :])
+        try:
+            Snapshot.load(damaged)  # some bits of an archive mean nothing
+        except ConfigurationError:
+            refused += 1
+    assert refused > len(whole) // 14
+
+
+@pytest.mark.parametrize(
+    ("path", "size", "piece"),
+    [("../x", 3, [0, 3]), ("/x", 3, [0, 3]), ("", 3, [0, 3]), ("x", 3, [1, 3]), ("x", 9, [-1, 3])],
+)
+def test_a_snapshot_holds_files_of_its_own_directory(
+    path: str, size: int, piece: list[int], tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(tmp_path / "kept", "w") as archive:
+        files = [{"path": path, "size": size, "pieces": [piece]}]
+        archive.writestr("snapshot.json", json.dumps({"format": 1, "files": files}))
+        archive.writestr("0", b"abc")
+    with pytest.raises(ConfigurationError, match="no snapshot of a broker: "):
+        Snapshot.load(tmp_path / "kept")
 
 
 async def test_a_reset_broker_is_new_and_has_its_address(autojump_clock: MockClock) -> None:
