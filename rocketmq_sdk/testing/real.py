@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 import trio
 
 from rocketmq_sdk.admin.client import Admin
+from rocketmq_sdk.client.api.connections import consumer_connections
 from rocketmq_sdk.client.api.offsets import update_consumer_offset
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.consumer.lite_pull.pull_consumer import PullConsumer
@@ -31,7 +32,7 @@ from rocketmq_sdk.testing.threads import (
     blocking,
     in_asyncio,
 )
-from rocketmq_sdk.testing.waits import LONGEST_STEP, WITHIN
+from rocketmq_sdk.testing.waits import LONGEST_STEP, WITHIN, checked_within
 
 if TYPE_CHECKING:
     import os
@@ -147,10 +148,11 @@ class RealBroker:
     ) -> None:
         """Make topics, groups, messages and offsets, as `TestBroker.seed` does.
 
-        What is there already stays. Offsets are for the queues of each master.
+        What is there already stays, as do settings of its topics and groups. Offsets
+        are for the queues of each master.
         """
         wanted = Seed.of(seed).with_more(topics, groups, messages or {}, offsets or {})
-        await plant_messages(self.namesrv_address, wanted)
+        await plant_messages(self.namesrv_address, wanted, change=False)
         async with Client(self.namesrv_address) as client, Admin(client=client) as admin:
             for group, by_topic in wanted.offsets.items():
                 for topic, given in by_topic.items():
@@ -164,6 +166,18 @@ class RealBroker:
                         await update_consumer_offset(
                             client, queue.broker_name, group, topic, number, numbers[number]
                         )
+
+
+async def _subscribed(admin: Admin, group: str) -> set[str] | None:
+    """The topics that the members of a group subscribe to; None without members."""
+    found: set[str] | None = None
+    for broker in await admin.cluster.masters():
+        try:
+            told = await consumer_connections(admin.client, broker.address, group)
+        except GroupNotFoundError:
+            continue
+        found = (found or set()) | told.subscription_table.keys()
+    return found
 
 
 class RealWaits:
@@ -181,6 +195,7 @@ class RealWaits:
         what: str,
         within: float,
     ) -> None:
+        checked_within(within)
         found = "nothing was answered"
         with trio.move_on_after(within):
             async with self._broker.admin() as admin:
@@ -235,20 +250,24 @@ class RealWaits:
     async def lag(
         self, group: str, topic: str | None = None, *, most: int = 0, within: float = WITHIN
     ) -> None:
-        """Until a group is at most so many messages behind."""
+        """Until a group is at most so many messages behind, in a topic or in all.
+
+        All are the topics that it subscribes to or has offsets in. A group that nobody
+        has joined yet is waited for, and so is a topic.
+        """
 
         async def look(admin: Admin) -> tuple[bool, str]:
-            lag: float = (await admin.groups.progress(group, topic)).lag
-            if topic is not None and not lag:
-                # Before its first commit a group has no progress at all.
-                lag = 0 if await self._committed_once(admin, group, topic) else math.inf
+            progress = await admin.groups.progress(group, topic)
+            subscribed = await _subscribed(admin, group)
+            if subscribed is None and not (await admin.groups.progress(group)).queues:
+                return False, "it has no members and no offsets"
+            # Before its first commit in a topic a group has no progress there at all.
+            wanted = {topic} if topic is not None else subscribed or set()
+            begun = {queue.topic for queue in progress.queues}
+            lag = progress.lag + sum([await self._count(admin, new) for new in wanted - begun])
             return lag <= most, f"it is {lag} behind"
 
         await self._until(look, f"group {group!r} to be at most {most} behind", within)
-
-    async def _committed_once(self, admin: Admin, group: str, topic: str) -> bool:
-        progress = await admin.groups.progress(group, topic)
-        return bool(progress.queues) or not await self._count(admin, topic)
 
     async def committed(
         self,
