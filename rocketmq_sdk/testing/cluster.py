@@ -319,11 +319,19 @@ class ClusterWaits:
     ) -> None:
         """Until a group is at most so many messages behind at all masters.
 
-        A group that nobody has joined yet is waited for, and so is a topic.
+        A group that nobody has joined yet is waited for, and so is a topic. All topics
+        are those in which any master knows the group.
         """
 
+        def topics() -> set[str]:
+            looks = [broker.wait.seen for broker in self._cluster.masters if broker.running]
+            return set[str]().union(*(seen.topics_of(group) for seen in looks))
+
         def behind() -> int:
-            return self._sum(lambda broker: sum(broker.wait.seen.lag(group, topic).values()))
+            wanted = topics() if topic is None else {topic}
+            return self._sum(
+                lambda broker: sum(sum(broker.wait.seen.lag(group, one).values()) for one in wanted)
+            )
 
         def known() -> bool:
             return bool(self._sum(lambda broker: broker.wait.seen.knows(group, topic)))

@@ -126,7 +126,7 @@ class Observation:
 
         Without a topic: those that it subscribes to or has offsets in, and its retries.
         """
-        names = {topic} if topic is not None else self._topics_of(group)
+        names = {topic} if topic is not None else self.topics_of(group)
         found: dict[str, int] = {}
         for name in names:
             committed = self.committed(group, name)
@@ -138,7 +138,8 @@ class Observation:
                 found[name] = behind
         return found
 
-    def _topics_of(self, group: str) -> set[str]:
+    def topics_of(self, group: str) -> set[str]:
+        """Those that a group subscribes to or has offsets in, and its retries."""
         offsets = self._core.core.offsets.topics_of(group)
         return {*offsets, *self.subscriptions(group), retry_topic(group)}
 

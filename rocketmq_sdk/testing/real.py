@@ -32,7 +32,7 @@ from rocketmq_sdk.testing.threads import (
     blocking,
     in_asyncio,
 )
-from rocketmq_sdk.testing.waits import LONGEST_STEP, WITHIN, checked_within
+from rocketmq_sdk.testing.waits import LONGEST_STEP, WITHIN, checked_within, holds
 
 if TYPE_CHECKING:
     import os
@@ -217,7 +217,7 @@ class RealWaits:
         """Until a function of the test's own gives something true."""
 
         async def look(_admin: Admin) -> tuple[bool, str]:
-            return bool(condition()), "it did not hold"
+            return holds(condition), "it did not hold"
 
         await self._until(look, what, within)
 
@@ -261,13 +261,21 @@ class RealWaits:
             subscribed = await _subscribed(admin, group)
             if subscribed is None and not (await admin.groups.progress(group)).queues:
                 return False, "it has no members and no offsets"
-            # Before its first commit in a topic a group has no progress there at all.
-            wanted = {topic} if topic is not None else subscribed or set()
-            begun = {queue.topic for queue in progress.queues}
-            lag = progress.lag + sum([await self._count(admin, new) for new in wanted - begun])
+            topics = {queue.topic for queue in progress.queues} | (subscribed or set())
+            wanted = topics if topic is None else {topic}
+            lag = sum([await self._behind(admin, group, one) for one in wanted])
             return lag <= most, f"it is {lag} behind"
 
         await self._until(look, f"group {group!r} to be at most {most} behind", within)
+
+    async def _behind(self, admin: Admin, group: str, topic: str) -> int:
+        """How much a group is behind in a topic, at all masters."""
+        try:
+            progress = await admin.groups.progress(group, topic)
+        except _NOT_YET:  # such as its retries
+            return 0
+        # Before its first commit in a topic a group may have no progress there at all.
+        return progress.lag if progress.queues else await self._count(admin, topic)
 
     async def committed(
         self,

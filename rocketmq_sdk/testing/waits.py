@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import TYPE_CHECKING, Final
 
 import trio
 
-from rocketmq_sdk.errors import ClosedError
+from rocketmq_sdk.errors import ClosedError, WrongTypeError
 from rocketmq_sdk.testing.failures import WaitTimeoutError, checked_seconds
 
 if TYPE_CHECKING:
@@ -55,11 +56,19 @@ def checked_within(within: float) -> float:
 
 
 def holds(condition: Callable[[], object]) -> bool:
-    """Whether a condition holds; what raises `ClosedError` does not."""
+    """Whether a condition holds; what raises `ClosedError` does not.
+
+    Raises `WrongTypeError` for an async function, which would seem to hold at once.
+    """
     try:
-        return bool(condition())
+        found = condition()
     except ClosedError:
         return False
+    if inspect.isawaitable(found):
+        if inspect.iscoroutine(found):
+            found.close()
+        raise WrongTypeError("a condition to wait for is a plain function, and this one is async")
+    return bool(found)
 
 
 class Waits:

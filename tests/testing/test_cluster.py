@@ -137,3 +137,19 @@ async def test_a_seed_is_for_all_masters(autojump_clock: MockClock) -> None:
             await cluster.seed(messages={"orders": [{"body": "3", "queue": 2}]})
         with pytest.raises(ConfigurationError, match="1 offsets were given for the 2 queues"):
             await cluster.seed(offsets={"billing": {"orders": [0]}})
+
+
+async def test_the_lag_is_that_of_all_masters(autojump_clock: MockClock) -> None:
+    """One that was started again may not know what a group consumes."""
+    async with TestCluster(masters=2) as cluster:
+        await cluster.seed(topics={"orders": 1})
+        await send(cluster, *"1234")
+        first, second = cluster.masters
+        held = second.wait.seen.stored("orders")
+        assert held
+        await first.seed(offsets={"billing": {"orders": first.wait.seen.stored("orders")}})
+        for topic in (None, "orders"):
+            with pytest.raises(WaitTimeoutError, match=f"but it is {held} behind"):
+                await cluster.wait.lag("billing", topic, within=1)
+        await second.seed(offsets={"billing": {"orders": held}})
+        await cluster.wait.lag("billing")

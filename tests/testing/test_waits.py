@@ -269,3 +269,12 @@ async def test_a_deadline_that_is_no_number_is_refused(within: Any) -> None:
     async with TestBroker() as broker:
         with pytest.raises(WrongTypeError, match=f"within is {within!r}; give seconds"):
             await broker.wait.stored("orders", within=within)
+
+
+async def test_an_async_condition_is_refused() -> None:
+    async def here() -> bool:
+        return False
+
+    async with TestBroker() as broker:
+        with pytest.raises(WrongTypeError, match="is a plain function, and this one is async"):
+            await broker.wait.until(here, "something")
