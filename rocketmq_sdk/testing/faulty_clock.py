@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.testing.failures import MOST_SECONDS
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from rocketmq_sdk.clock import Clock
-
-MOST = 100 * 365 * 86_400.0
-"""Most seconds by which a clock may be wrong."""
 
 
 class ClockFault:
@@ -68,11 +66,13 @@ class FaultyClock:
         """Wall time jumps by so many seconds now, and back when the fault is lifted.
 
         Forward, or back where `seconds` is negative. Raises `ConfigurationError` for
-        more than a hundred years, and for what is no number.
+        more than a hundred years in all, and for what is no number.
         """
-        if not abs(seconds) <= MOST:
+        wrong = seconds + sum(fault.seconds for fault in self.faults)
+        if not abs(wrong) <= MOST_SECONDS:
             raise ConfigurationError(
-                f"a clock cannot be wrong by {seconds} s; give -{MOST:g} to {MOST:g}"
+                f"a clock cannot be wrong by {wrong} s in all; give -{MOST_SECONDS:g} to "
+                f"{MOST_SECONDS:g}"
             )
         fault = ClockFault(self, seconds)
         self.faults = (*self.faults, fault)

@@ -52,7 +52,7 @@ async def wait_until(
 
 def checked_within(within: float) -> float:
     """A deadline in seconds, or infinity. Raises `ConfigurationError` for others."""
-    return within if within == math.inf else checked_seconds("within", within)
+    return within if within == math.inf else checked_seconds("within", within, math.inf)
 
 
 def holds(condition: Callable[[], object]) -> bool:

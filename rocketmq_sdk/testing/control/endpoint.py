@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, unquote
@@ -168,6 +169,8 @@ def _fits(field: Field, value: object) -> bool:
     kinds = _kinds_of(field)
     if isinstance(value, bool):
         return bool in kinds
+    if float in kinds and isinstance(value, int) and abs(value) > sys.float_info.max:
+        return False
     return isinstance(value, kinds)
 
 

@@ -6,7 +6,7 @@ The page that describes them (`/openapi.json`) is made from the rows.
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.testing.control.arguments import (
@@ -53,6 +53,12 @@ if TYPE_CHECKING:
     from rocketmq_sdk.testing.faulty_clock import ClockFault
     from rocketmq_sdk.testing.snapshots import Snapshot
     from rocketmq_sdk.testing.traffic.recording import Seen
+
+
+_LATEST: Final = 190_000_000_000_000
+"""Epoch milliseconds that a clock may reach. Dates end 2,000 years later, so that what
+is due by then, such as a message of a far time, has one.
+"""
 
 
 class Row(NamedTuple):
@@ -449,6 +455,8 @@ class Operations:
         seconds = float(arguments["advance"])
         if not 0 <= seconds < 1e9:
             raise ConfigurationError(f"advance is {seconds:g}; give seconds from 0 on")
+        if self._broker.clock.now_ms() + seconds * 1000 > _LATEST:
+            raise ConfigurationError(f"advance is {seconds:g}; the clock ends with the year 8000")
         self._advance(seconds)
         return await self._clock(arguments)
 

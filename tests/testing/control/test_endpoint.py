@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -16,6 +16,9 @@ from rocketmq_sdk.testing import TestBroker
 from rocketmq_sdk.testing.control.arguments import ACTIONS, WAITS
 from rocketmq_sdk.testing.control.endpoint import Endpoint, check_address
 from support.control_client import open_control
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
 
 pytestmark = pytest.mark.real_time
 
@@ -217,6 +220,16 @@ async def test_a_clock_that_moves() -> None:
         assert (status, "--virtual-clock" in found["error"]) == (409, True)
 
 
+async def test_a_clock_ends_before_dates_do(mock_clock: MockClock) -> None:
+    async with TestBroker(patient=True) as broker:
+        mock_clock.jump(190_000_000_000 - broker.clock.now_ms() / 1000 - 1.5e9)
+        async with open_control(broker, advance=mock_clock.jump) as control:
+            await control.done("POST", "/v1/clock", {"advance": 999_999_999})
+            status, found = await control.ask("POST", "/v1/clock", {"advance": 999_999_999})
+            assert (status, "ends with the year 8000" in found["error"]) == (400, True)
+            await control.done("POST", "/v1/seed", {"messages": {"orders": ["1"]}})
+
+
 COMMITTED = {"for": "committed", "group": "g", "topic": "orders"}
 NAN = float("nan")
 
@@ -260,6 +273,10 @@ NAN = float("nan")
         ("POST", "/v1/faults", {"action": "error", "error": 2**31}, 400, "a code has 32 bits"),
         ("GET", "/v1/faults/%C2%B2", None, 400, "no fault \u00b2"),
         ("POST", "/v1/clock", {"advance": NAN}, 400, "advance is nan"),
+        ("POST", "/v1/clock", {"advance": 10**400}, 400, "give a number (seconds)"),
+        ("POST", "/v1/wait", {"for": "settled", "within": 10**400}, 400, "give a number (seconds"),
+        ("POST", "/v1/faults", {"action": "delay", "seconds": 1e99}, 400, "at most 3.1536e+09 sec"),
+        ("POST", "/v1/faults", {"action": "slow_disk", "seconds": 1e99}, 400, "at most 3.1536e+09"),
     ],
 )
 async def test_bad_requests_are_answered_and_the_connection_goes_on(

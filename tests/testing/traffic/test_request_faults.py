@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -381,7 +382,7 @@ async def test_an_answer_that_does_not_exist_is_refused(
         broker.faults.on("send").error(2**31)
 
 
-@pytest.mark.parametrize("seconds", [-1, math.nan, math.inf])
+@pytest.mark.parametrize("seconds", [-1, math.nan, math.inf, 1e99])
 async def test_a_time_that_cannot_pass_is_refused(
     broker: TestBroker, autojump_clock: MockClock, seconds: float
 ) -> None:
@@ -390,7 +391,7 @@ async def test_a_time_that_cannot_pass_is_refused(
         broker.faults.slow_disk,
         lambda seconds: broker.faults.on("send").out_of_order(within=seconds),
     ):
-        with pytest.raises(ConfigurationError, match=f"is {seconds}; give seconds, 0 or more"):
+        with pytest.raises(ConfigurationError, match=rf"is {re.escape(str(seconds))}; give "):
             declare(seconds)
     broker.faults.check()  # nothing was declared
 
