@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from support.environments import run
 from support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -33,10 +33,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "newsfragments", home / "newsfragments")
     (home / "newsfragments" / "always.feature.md").write_text(ALWAYS, "utf-8")
     command = [sys.executable, "-m", "towncrier", "build", "--yes", "--date", "2031-02-03"]
-    done = subprocess.run(
-        [*command, "--version", "7.8.9"], cwd=home, capture_output=True, text=True, timeout=100
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    run(*command, "--version", "7.8.9", at=home)
     return home
 
 
