@@ -80,8 +80,9 @@ if TYPE_CHECKING:
         SendStatus,
         TransactionState,
     )
-    from rocketmq_sdk.model.message import Message, ReceivedMessage
+    from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.model.results import PullResult, SendResult
     from rocketmq_sdk.producer.accumulator import AccumulatedHandle
     from rocketmq_sdk.producer.config import AutoBatch, ProducerConfig
@@ -173,7 +174,8 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
         "SendStatus",
         "TransactionState",
     ),
-    "model.message": ("Message", "ReceivedMessage"),
+    "model.message": ("Message",),
+    "model.received": ("ReceivedMessage",),
     "model.queue": ("MessageQueue",),
     "model.results": ("PullResult", "SendResult"),
     "admin.stored_copy": ("StoredCopy",),

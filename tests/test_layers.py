@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 LAYERS = {
     # layer: (the first parts of its modules' names, the layers that it may import)
     "0a": (
-        "errors codes names backoff spelling validators distinct releases log_fields log_format",
+        "errors codes names backoff spelling validators distinct releases log_fields log_format "
+        "compiling",
         "",
     ),
     "0b": ("clock watermark lifecycle sleeper", "0a"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.admin.topics import Topics
     from rocketmq_sdk.client.queries import Moment
     from rocketmq_sdk.client.runtime import Client
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 @attrs.frozen

@@ -25,8 +25,8 @@ from rocketmq_sdk.protocol.headers.pull import PullMessageRequestHeader
 
 if TYPE_CHECKING:
     from rocketmq_sdk.client.queries import QueryClient
-    from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.model.route import TopicRoute
     from rocketmq_sdk.protocol.subscription import SubscriptionData
 

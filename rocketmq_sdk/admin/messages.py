@@ -20,8 +20,8 @@ from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import NotFoundError, TopicNotFoundError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.model.enums import ExpressionType
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.message_arguments import epoch_milliseconds
+from rocketmq_sdk.model.received import ReceivedMessage
 from rocketmq_sdk.names import (
     SCHEDULE_TOPIC,
     TIMER_TOPIC,

@@ -19,7 +19,7 @@ from rocketmq_sdk.names import (
 )
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 _DELAY_QUEUE_OFFSET: Final = 1
 

@@ -15,7 +15,7 @@ from rocketmq_sdk.model.enums import ConsumeType, MessageModel
 
 if TYPE_CHECKING:
     from rocketmq_sdk.client.api.caller import Caller
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.protocol.bodies.connections import ConsumerConnection
 
 

@@ -86,8 +86,9 @@ if TYPE_CHECKING:
         SendStatus,
         TransactionState,
     )
-    from rocketmq_sdk.model.message import Message, ReceivedMessage
+    from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.model.results import PullResult, SendResult
     from rocketmq_sdk.producer.config import AutoBatch, ProducerConfig
     from rocketmq_sdk.producer.health import ProducerHealth
@@ -160,7 +161,7 @@ _HOME_OF: Final[dict[str, str]] = {
     "QueueStatistics": "rocketmq_sdk.consumer.statistics",
     "Receipt": "rocketmq_sdk.consumer.pop.receipt",
     "ReceiptHandleError": "rocketmq_sdk.errors",
-    "ReceivedMessage": "rocketmq_sdk.model.message",
+    "ReceivedMessage": "rocketmq_sdk.model.received",
     "RejectMessage": "rocketmq_sdk.consumer.outcome",
     "RemoteProtocolError": "rocketmq_sdk.errors",
     "RequestTimeoutError": "rocketmq_sdk.errors",

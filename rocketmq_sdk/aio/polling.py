@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.aio.life import Face
     from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 @attrs.frozen

@@ -29,7 +29,7 @@ from rocketmq_sdk.names import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.protocol.body import Body
     from rocketmq_sdk.protocol.command import Command
 

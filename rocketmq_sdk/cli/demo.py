@@ -29,11 +29,13 @@ from rocketmq_sdk.cli.progress import progress
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import ConfigurationError, TooManyRequestsError
 from rocketmq_sdk.model.enums import ConsumeFrom
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.producer import Producer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 GROUP = "flight-statistics"
 QUEUES = 8

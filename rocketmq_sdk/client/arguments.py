@@ -16,8 +16,9 @@ import attrs
 
 from rocketmq_sdk.errors import WrongTypeError
 from rocketmq_sdk.model.enums import BoundaryType
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.queue import MessageQueue
+from rocketmq_sdk.model.received import ReceivedMessage
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 

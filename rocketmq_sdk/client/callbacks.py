@@ -28,8 +28,8 @@ from rocketmq_sdk.remoting.dispatch import Dispatcher
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.protocol.bodies.connections import (
         ConsumeMessageDirectlyResult,
         ConsumerRunningInfo,

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import attrs
 
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.model.received import ReceivedMessage
 from rocketmq_sdk.model.results import SendResult
 
 if TYPE_CHECKING:

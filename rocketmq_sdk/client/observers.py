@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import attrs
 
 from rocketmq_sdk.client.hooks import ConsumeHook, SendHook
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.model.received import ReceivedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.brokers import BrokerAddresses
     from rocketmq_sdk.client.config import ClientConfig
     from rocketmq_sdk.client.namespace import Namespace
-    from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.model.route import TopicRoute
     from rocketmq_sdk.protocol.command import Command
 

@@ -9,7 +9,7 @@ from rocketmq_sdk.client.hooks import ConsumeContext, ConsumeHook, FilterHook, r
 from rocketmq_sdk.consumer.outcome import ConsumeOrderlyStatus
 from rocketmq_sdk.errors import WrongTypeError
 from rocketmq_sdk.log_fields import about
-from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.model.received import ReceivedMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,7 +12,7 @@ import trio
 
 from rocketmq_sdk.consumer.outcome import ConsumeOrderlyStatus
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.model.received import ReceivedMessage
 
 
 @attrs.frozen(eq=False)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import timedelta
 
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 BROKER_CHOOSES = 0
 DEAD_LETTER = -1

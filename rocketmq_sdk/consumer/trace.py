@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.client.runtime import Client
     from rocketmq_sdk.consumer.listener import AsyncListener
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 class ConsumeTrace:

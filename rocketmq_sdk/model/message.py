@@ -1,107 +1,30 @@
-"""What users send and what they receive."""
+"""What users send."""
 
 from __future__ import annotations
 
-import itertools
-import zlib
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
 from inspect import getattr_static
-from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Self, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
-from rocketmq_sdk.model import properties as names
+from rocketmq_sdk.compiling import mypyc_attr
+from rocketmq_sdk.errors import WrongTypeError
 from rocketmq_sdk.model.message_arguments import (
+    Given,
+    Rare,
     as_bytes,
-    as_keys,
-    check_property,
-    check_separators,
-    check_tag,
     checked_keys,
-    delay_ms,
-    deliver_at_ms,
-    epoch_milliseconds,
-    whole,
+    checked_tag,
+    rare_of,
 )
-from rocketmq_sdk.model.properties import decode_properties, encode_properties
 
-_NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
-_MAX_FLAG: Final = 2**31 - 1
-_made: Final = itertools.count(1)
-"""Numbers the messages that a program makes for its tests."""
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from datetime import datetime, timedelta
 
-
-class _Rare(NamedTuple):
-    """What most messages do not have, in one slot: a message is cheap to make then."""
-
-    properties: Mapping[str, str] = _NO_PROPERTIES
-    sharding_key: str | None = None
-    delay_level: int | None = None
-    delay_ms: int | None = None
-    deliver_at_ms: int | None = None
-    priority: int | None = None
-    flag: int = 0
-    wait_store_ok: bool = True
-
-    # A view of a table can be neither pickled nor deeply copied.
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rare_again, (dict(self.properties), *self[1:])
-
-
-def _rare_again(properties: dict[str, str], *others: Any) -> _Rare:
-    return _Rare(MappingProxyType(properties) if properties else _NO_PROPERTIES, *others)
-
-
-_PLAIN: Final = _Rare()
+_PLAIN: Final = Rare()
 _PLAIN_TEXT: Final = "WAIT\x01true\x02"
 
 
-def _rare_of(
-    properties: Mapping[str, str] | None,
-    sharding_key: str | None,
-    delay_level: int | None,
-    deliver_at: datetime | int | None,
-    delay: float | timedelta | None,
-    priority: int | None,
-    flag: int,
-    wait_store_ok: bool,
-) -> _Rare:
-    """What is not plain about a message, checked."""
-    if properties and not isinstance(properties, Mapping):
-        raise WrongTypeError(f"properties is {properties!r:.200}; give a table of texts")
-    found = _Rare(
-        MappingProxyType(dict(properties)) if properties else _NO_PROPERTIES,
-        sharding_key,
-        delay_level,
-        None if delay is None else delay_ms(delay),
-        None if deliver_at is None else deliver_at_ms(deliver_at),
-        priority,
-        flag,
-        wait_store_ok,
-    )
-    if (delay is not None) + (deliver_at is not None) + (delay_level is not None) > 1:
-        raise ConfigurationError(
-            "delay, deliver_at and delay_level exclude each other; give one of them"
-        )
-    if sharding_key:
-        check_separators("the sharding key", sharding_key)
-    if delay_level is not None and not 0 <= whole("delay_level", delay_level) <= _MAX_FLAG:
-        raise ConfigurationError(
-            f"delay_level is {delay_level}; levels begin with 1, and 0 means no delay"
-        )
-    if priority is not None and not 0 <= whole("priority", priority) <= _MAX_FLAG:
-        raise ConfigurationError(f"priority is {priority}; give a whole number of at least 0")
-    if wait_store_ok is not True and wait_store_ok is not False:
-        raise WrongTypeError(f"wait_store_ok is {wait_store_ok!r:.200}; give True or False")
-    if flag and not -_MAX_FLAG - 1 <= whole("flag", flag) <= _MAX_FLAG:
-        raise ConfigurationError(f"flag is {flag}, which does not fit 32 bits")
-    if properties:
-        for name, value in properties.items():
-            check_property(name, value)
-    return found
-
-
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True, acyclic=True)
 class Message:
     """A message to send.
 
@@ -125,7 +48,7 @@ class Message:
     # What is private here has no setter in front of it: a message is cheap to make.
     __slots__ = ("_body", "_is_plain", "_keys", "_rare", "_tags", "_text", "_topic")
 
-    send_code = 310
+    send_code: ClassVar[int] = 310
     """The request that carries it: SEND_MESSAGE_V2."""
 
     _topic: str
@@ -133,24 +56,24 @@ class Message:
     _tags: str | None
     _keys: tuple[str, ...]
     _is_plain: bool
-    _rare: _Rare
+    _rare: Rare
     _text: str | None
 
     def __init__(
         self,
-        topic: str,
-        body: bytes,
+        topic: Given[str],
+        body: Given[bytes],
         *,
-        tags: str | None = None,
+        tags: Given[str | None] = None,
         keys: str | Iterable[str] = (),
         properties: Mapping[str, str] | None = None,
-        sharding_key: str | None = None,
-        delay_level: int | None = None,
+        sharding_key: Given[str | None] = None,
+        delay_level: Given[int | None] = None,
         deliver_at: datetime | int | None = None,
         delay: float | timedelta | None = None,
-        priority: int | None = None,
-        flag: int = 0,
-        wait_store_ok: bool = True,
+        priority: Given[int | None] = None,
+        flag: Given[int] = 0,
+        wait_store_ok: Given[bool] = True,
     ) -> None:
         is_plain = (
             not properties
@@ -162,20 +85,18 @@ class Message:
             and not flag
             and wait_store_ok is True
         )
-        key_tuple: tuple[str, ...] = ()
-        rare, text = _PLAIN, None
         if type(topic) is not str:
             raise WrongTypeError(f"the topic is {topic!r:.200}, which is no text")
-        if type(body) is not bytes:
-            body = as_bytes(body)
-        if keys:
-            key_tuple = checked_keys(keys)
-        elif is_plain and not tags:
-            text = _PLAIN_TEXT
-        if tags:
-            check_tag(tags)
-        if not is_plain:
-            rare = _rare_of(
+        self._topic = topic
+        self._body = body if type(body) is bytes else as_bytes(body)
+        self._tags = None if tags is None else checked_tag(tags)
+        self._keys = checked_keys(keys) if keys else ()
+        self._text = None if tags or keys or not is_plain else _PLAIN_TEXT
+        self._is_plain = is_plain
+        self._rare = (
+            _PLAIN
+            if is_plain
+            else rare_of(
                 properties,
                 sharding_key,
                 delay_level,
@@ -185,16 +106,13 @@ class Message:
                 flag,
                 wait_store_ok,
             )
-        self._topic, self._body = topic, body
-        self._tags, self._keys = tags, key_tuple
-        self._is_plain, self._rare = is_plain, rare
-        self._text = text
+        )
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for name in ("topic", "body", "tags", "keys", "is_plain", "property_text"):
             found = getattr_static(cls, name)
-            if found is not Message.__dict__[name] and hasattr(found, "__get__"):
+            if found is not getattr_static(Message, name) and hasattr(found, "__get__"):
                 raise WrongTypeError(
                     f"{cls.__name__} replaces {name!r} of Message, which producers do not look "
                     "at; give what is to be sent to Message.__init__"
@@ -279,14 +197,13 @@ class Message:
 
     def with_more(self, properties: str) -> Self:
         """The same message with more encoded properties; for producers."""
-        copy = object.__new__(type(self))
-        if type(self) is Message:
-            copy._topic, copy._body = self._topic, self._body
-            copy._tags, copy._keys = self._tags, self._keys
-            copy._is_plain, copy._rare = self._is_plain, self._rare
-        else:  # which may have attributes of its own
+        copy = Message.__new__(type(self))
+        copy._topic, copy._body = self._topic, self._body
+        copy._tags, copy._keys = self._tags, self._keys
+        copy._is_plain, copy._rare = self._is_plain, self._rare
+        if type(self) is not Message:  # which may have attributes of its own
             state: Any = object.__getstate__(self)
-            for attributes in state:
+            for attributes in state if isinstance(state, tuple) else (state,):
                 for name, value in (attributes or {}).items():
                     object.__setattr__(copy, name, value)
         copy._text = self.property_text() + properties
@@ -326,199 +243,3 @@ class Message:
         if self.priority is not None:
             text += f"_SYS_MSG_PRIORITY_\x01{self.priority}\x02"
         return text
-
-
-class MadeMessage(TypedDict, total=False):
-    """What a program may say of a message that it makes for a test."""
-
-    tags: str | None
-    keys: str | Iterable[str]
-    sharding_key: str | None
-    properties: Mapping[str, str] | None
-    message_id: str | None
-    broker_name: str
-    queue_id: int
-    offset: int
-    reconsume_times: int
-    born_time: datetime | int
-    store_time: datetime | int
-
-
-class ReceivedMessage:
-    """A message as a broker stored it.
-
-    Properties are decoded when they are first asked for.
-
-    `offset` is the queue offset, `commit_log_offset` the physical one, `message_id` the
-    unique id that the producer gave (else the offset id), `offset_message_id` names
-    broker and physical offset. `reconsume_times` counts earlier failed deliveries to
-    this group. `topic` is the topic the user subscribed to, also for a message that
-    comes from the group's retry topic.
-
-    Consumers make these. Make one yourself to test a listener without any broker:
-    `ReceivedMessage("orders", b"42 bananas", reconsume_times=3)`.
-    """
-
-    __slots__ = (
-        "_properties",
-        "_properties_raw",
-        "body",
-        "body_crc",
-        "born_host",
-        "born_timestamp",
-        "broker_name",
-        "commit_log_offset",
-        "flag",
-        "offset",
-        "prepared_transaction_offset",
-        "queue_id",
-        "reconsume_times",
-        "store_host",
-        "store_size",
-        "store_timestamp",
-        "sys_flag",
-        "topic",
-    )
-
-    topic: str
-    broker_name: str
-    queue_id: int
-    offset: int
-    commit_log_offset: int
-    body: bytes
-    body_crc: int
-    flag: int
-    sys_flag: int
-    born_timestamp: int
-    born_host: bytes
-    store_timestamp: int
-    store_host: bytes
-    reconsume_times: int
-    prepared_transaction_offset: int
-    store_size: int
-    _properties_raw: bytes
-    _properties: dict[str, str] | None
-
-    # Decoders do not pass here.
-    def __init__(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        tags: str | None = None,
-        keys: str | Iterable[str] = (),
-        sharding_key: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        message_id: str | None = None,
-        broker_name: str = "broker-a",
-        queue_id: int = 0,
-        offset: int = 0,
-        reconsume_times: int = 0,
-        born_time: datetime | int = 0,
-        store_time: datetime | int = 0,
-    ) -> None:
-        """A message as if a broker had stored it.
-
-        `properties` may have system properties too, such as RETRY_TOPIC. Each message
-        has an id of its own unless a `message_id` is given. Times are aware datetimes
-        or epoch milliseconds. Raises `ConfigurationError` for what no message can have.
-        """
-        if properties and not isinstance(properties, Mapping):
-            raise WrongTypeError(f"properties is {properties!r:.200}; give a table of texts")
-        if message_id is None and names.UNIQ_KEY not in (properties or {}):
-            message_id = f"{next(_made):032X}"
-        found = {}
-        for name, value in (
-            *(properties or {}).items(),
-            (names.TAGS, tags),
-            (names.KEYS, " ".join(as_keys(keys)) or None),
-            (names.SHARDING_KEY, sharding_key),
-            (names.UNIQ_KEY, message_id),
-        ):
-            if value is not None:
-                check_separators(f"the property {name!r},", value)
-                found[name] = value
-        if type(topic) is not str:
-            raise WrongTypeError(f"the topic is {topic!r:.200}, which is no text")
-        self.topic, self.body = topic, as_bytes(body)
-        self.broker_name, self.queue_id = broker_name, queue_id
-        self.offset = self.commit_log_offset = offset
-        self.body_crc = zlib.crc32(self.body) & _MAX_FLAG
-        self.flag = self.sys_flag = self.prepared_transaction_offset = self.store_size = 0
-        self.born_timestamp = epoch_milliseconds(born_time)
-        self.store_timestamp = epoch_milliseconds(store_time)
-        self.born_host = self.store_host = bytes(8)
-        self.reconsume_times = reconsume_times
-        self._properties = found
-        self._properties_raw = encode_properties(found).encode("utf-8", "replace")
-
-    @property
-    def properties(self) -> dict[str, str]:
-        """All properties, system ones included; decoded on first use.
-
-        Bytes that are not UTF-8 become replacement characters.
-        """
-        found = self._properties
-        if found is None:
-            found = decode_properties(self._properties_raw.decode("utf-8", "replace"))
-            self._properties = found
-        return found
-
-    @property
-    def properties_bytes(self) -> bytes:
-        """All properties as they came, undecoded."""
-        return self._properties_raw
-
-    @property
-    def tags(self) -> str | None:
-        """The tag, or None."""
-        return self.properties.get(names.TAGS)
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys, in the producer's order."""
-        return tuple(key for key in self.properties.get(names.KEYS, "").split(" ") if key)
-
-    @property
-    def sharding_key(self) -> str | None:
-        """The sharding key of an ordered message, or None."""
-        return self.properties.get(names.SHARDING_KEY)
-
-    @property
-    def priority(self) -> int | None:
-        """The priority that the producer gave, or None."""
-        text = self.properties.get(names.PRIORITY, "")
-        return int(text) if text.isdecimal() and len(text) < 20 else None
-
-    @property
-    def message_id(self) -> str:
-        """The unique id that the producer gave, else the offset id."""
-        return self.properties.get(names.UNIQ_KEY) or self.offset_message_id
-
-    @property
-    def offset_message_id(self) -> str:
-        """Store host and physical offset as upper-case hex.
-
-        Follows `MessageDecoder.createMessageId`.
-        """
-        return (
-            (self.store_host + self.commit_log_offset.to_bytes(8, "big", signed=True)).hex().upper()
-        )
-
-    @property
-    def born_time(self) -> datetime:
-        """When the producer made the message, by its clock."""
-        return datetime.fromtimestamp(self.born_timestamp / 1000, UTC)
-
-    @property
-    def store_time(self) -> datetime:
-        """When the broker stored the message, by its clock."""
-        return datetime.fromtimestamp(self.store_timestamp / 1000, UTC)
-
-    def __repr__(self) -> str:
-        return (
-            f"ReceivedMessage(topic={self.topic!r}, broker_name={self.broker_name!r}, "
-            f"queue_id={self.queue_id}, offset={self.offset}, "
-            f"body={len(self.body)} bytes, message_id={self.message_id!r}, "
-            f"reconsume_times={self.reconsume_times})"
-        )

@@ -5,14 +5,13 @@ They raise `ConfigurationError`, or `WrongTypeError`, naming the argument.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, Never, Protocol, TypeAlias, TypeVar
 
 from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model import properties as names
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 _EARLIEST: Final = 10**11
 """Of 1973 in milliseconds; in seconds it is far away."""
@@ -22,20 +21,42 @@ TRIMMED: Final = "".join(map(chr, range(0x21)))
 """What is cut off both ends of the tags in a subscription (`String.trim` of Java)."""
 _LONGEST_DELAY: Final = 10**9
 """Seconds; more is a moment and no delay."""
+_MAX_FLAG: Final = 2**31 - 1
+_NO_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({})
+_T = TypeVar("_T")
 
 
-def check_separators(what: str, text: str) -> None:
+class Unchecked(Protocol):
+    """Nothing is one, see `Given`."""
+
+    def is_unchecked(self) -> Never: ...
+
+
+Given: TypeAlias = _T | Unchecked
+"""What is to be a `_T`, and is looked at before it is taken for one.
+
+Compiled functions refuse other types without saying what to give instead, unless the
+types they name are no types of C; a union with a protocol is none.
+"""
+
+
+def check_separators(what: str, text: object) -> None:
+    checked_text(what, text)
+
+
+def checked_text(what: str, text: object) -> str:
     if not isinstance(text, str):
         raise WrongTypeError(f"{what} {text!r:.200} is not a text")
     if "\x01" in text or "\x02" in text:
         raise ConfigurationError(
             f"{what} {text!r} contains '\\x01' or '\\x02', which separate properties"
         )
+    return text
 
 
-def check_property(name: str, value: str) -> None:
-    check_separators("the property", name)
-    check_separators(f"the value of the property {name!r},", value)
+def check_property(given_name: object, given_value: object) -> None:
+    name = checked_text("the property", given_name)
+    value = checked_text(f"the value of the property {name!r},", given_value)
     if not name or name.isspace() or not value or value.isspace():
         raise ConfigurationError(f"the property {name!r}={value!r} has a blank name or value")
     if name in names.RESERVED_NAMES:
@@ -45,30 +66,27 @@ def check_property(name: str, value: str) -> None:
         )
 
 
-def as_keys(keys: str | Iterable[str]) -> tuple[str, ...]:
+def as_keys(keys: object) -> tuple[Any, ...]:
     if isinstance(keys, str):
         return (keys,)
-    try:
-        return tuple(keys)
-    except TypeError:
-        raise WrongTypeError(f"keys is {keys!r:.200}; give a text or several texts") from None
+    if not isinstance(keys, Iterable):
+        raise WrongTypeError(f"keys is {keys!r:.200}; give a text or several texts")
+    return tuple(keys)
 
 
-def check_key(key: str) -> None:
-    check_separators("the key", key)
+def checked_key(given: object) -> str:
+    key = checked_text("the key", given)
     if " " in key:
         raise ConfigurationError(
             f"the key {key!r} contains a space, which separates keys; give several keys as a "
             "sequence"
         )
+    return key
 
 
-def checked_keys(keys: str | Iterable[str]) -> tuple[str, ...]:
+def checked_keys(keys: object) -> tuple[str, ...]:
     """The keys, each of which can be looked up."""
-    found = as_keys(keys)
-    for key in found:
-        check_key(key)
-    return found
+    return tuple([checked_key(key) for key in as_keys(keys)])
 
 
 def as_bytes(body: object) -> bytes:
@@ -77,7 +95,7 @@ def as_bytes(body: object) -> bytes:
     raise WrongTypeError(f"the body is {type(body).__name__}, not bytes; encode it first")
 
 
-def epoch_milliseconds(moment: datetime | int) -> int:
+def epoch_milliseconds(moment: object) -> int:
     """Epoch milliseconds of an aware `datetime` or of a whole number that already is.
 
     Raises `ConfigurationError` for a naive `datetime`, whose meaning would be a guess,
@@ -97,7 +115,7 @@ def epoch_milliseconds(moment: datetime | int) -> int:
     return moment
 
 
-def deliver_at_ms(moment: datetime | int) -> int:
+def deliver_at_ms(moment: object) -> int:
     """When to deliver, refusing whole numbers that are no milliseconds of our time."""
     milliseconds = epoch_milliseconds(moment)
     if isinstance(moment, int) and not _EARLIEST <= milliseconds < _LATEST:
@@ -109,7 +127,7 @@ def deliver_at_ms(moment: datetime | int) -> int:
     return milliseconds
 
 
-def delay_ms(delay: float | timedelta) -> int:
+def delay_ms(delay: object) -> int:
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise WrongTypeError(f"delay is {delay!r:.200}; give seconds or a timedelta")
@@ -120,16 +138,86 @@ def delay_ms(delay: float | timedelta) -> int:
     return round(seconds * 1000)
 
 
-def whole(name: str, value: int) -> int:
+def whole(name: str, value: object) -> int:
     if type(value) is not int:
         raise WrongTypeError(f"{name} is {value!r:.200}, which is no whole number")
     return value
 
 
-def check_tag(tag: str) -> None:
-    check_separators("the tag", tag)
+def checked_tag(given: object) -> str:
+    tag = checked_text("the tag", given)
     if "|" in tag or "," in tag or tag == "*" or tag != tag.strip(TRIMMED):
         raise ConfigurationError(
             f"the tag {tag!r} could not be subscribed to; a message has one tag, without '|' and "
             "',' and without spaces around it"
         )
+    return tag
+
+
+class Rare(NamedTuple):
+    """What most messages do not have, in one slot: a message is cheap to make then."""
+
+    properties: Mapping[str, str] = _NO_PROPERTIES
+    sharding_key: str | None = None
+    delay_level: int | None = None
+    delay_ms: int | None = None
+    deliver_at_ms: int | None = None
+    priority: int | None = None
+    flag: int = 0
+    wait_store_ok: bool = True
+
+    # A view of a table can be neither pickled nor deeply copied.
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rare_again, (dict(self.properties), *self[1:])
+
+
+def _rare_again(properties: dict[str, str], *others: Any) -> Rare:
+    return Rare(MappingProxyType(properties) if properties else _NO_PROPERTIES, *others)
+
+
+def rare_of(
+    properties: object,
+    sharding_key: object,
+    delay_level: object,
+    deliver_at: object,
+    delay: object,
+    priority: object,
+    flag: object,
+    wait_store_ok: object,
+) -> Rare:
+    """What is not plain about a message, checked."""
+    if (delay is not None) + (deliver_at is not None) + (delay_level is not None) > 1:
+        raise ConfigurationError(
+            "delay, deliver_at and delay_level exclude each other; give one of them"
+        )
+    if wait_store_ok is not True and wait_store_ok is not False:
+        raise WrongTypeError(f"wait_store_ok is {wait_store_ok!r:.200}; give True or False")
+    level = None if delay_level is None else whole("delay_level", delay_level)
+    if level is not None and not 0 <= level <= _MAX_FLAG:
+        raise ConfigurationError(
+            f"delay_level is {level}; levels begin with 1, and 0 means no delay"
+        )
+    queue = None if priority is None else whole("priority", priority)
+    if queue is not None and not 0 <= queue <= _MAX_FLAG:
+        raise ConfigurationError(f"priority is {queue}; give a whole number of at least 0")
+    bits = whole("flag", flag) if flag else 0
+    if not -_MAX_FLAG - 1 <= bits <= _MAX_FLAG:
+        raise ConfigurationError(f"flag is {flag}, which does not fit 32 bits")
+    return Rare(
+        _own_properties(properties) if properties else _NO_PROPERTIES,
+        None if sharding_key is None else checked_text("the sharding key", sharding_key),
+        level,
+        None if delay is None else delay_ms(delay),
+        None if deliver_at is None else deliver_at_ms(deliver_at),
+        queue,
+        bits,
+        wait_store_ok,
+    )
+
+
+def _own_properties(given: object) -> Mapping[str, str]:
+    if not isinstance(given, Mapping):
+        raise WrongTypeError(f"properties is {given!r:.200}; give a table of texts")
+    for name, value in given.items():
+        check_property(name, value)
+    return MappingProxyType(dict(given))

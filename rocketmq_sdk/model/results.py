@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from rocketmq_sdk.model.enums import PullStatus
-from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.model.received import ReceivedMessage
 
 if TYPE_CHECKING:
     from rocketmq_sdk.model.enums import SendStatus

@@ -10,7 +10,8 @@ from rocketmq_sdk.model.route import split_address
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rocketmq_sdk.model.message import Message, ReceivedMessage
+    from rocketmq_sdk.model.message import Message
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 Attributes = dict[str, Any]
 BASE: Final[Attributes] = {"messaging.system": "rocketmq"}

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from rocketmq_sdk.client.hooks import ConsumeContext, SendContext
-    from rocketmq_sdk.model.message import Message, ReceivedMessage
+    from rocketmq_sdk.model.message import Message
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.30.0"
 """The conventions that names and attributes follow."""

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from rocketmq_sdk.model.message import Message, ReceivedMessage
+    from rocketmq_sdk.model.message import Message
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.producer.departures import Joined
     from rocketmq_sdk.producer.handle import SendHandle

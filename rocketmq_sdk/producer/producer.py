@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from rocketmq_sdk.client.queries import MessageQueries
-    from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.queue_selector import QueueSelector
     from rocketmq_sdk.protocol.command import Command

@@ -19,7 +19,7 @@ from rocketmq_sdk.clock import LAST_CHANCE, STOOD_STILL
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.distinct import correlation_id
 from rocketmq_sdk.errors import ConfigurationError, ProtocolError, RequestTimeoutError
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.properties import (
     CLUSTER,
     CORRELATION_ID,
@@ -35,6 +35,7 @@ from rocketmq_sdk.protocol.message_codec import decode_message, encode_record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.protocol.command import Command
 
 logger = logging.getLogger("rocketmq_sdk.producer")

@@ -16,7 +16,8 @@ from rocketmq_sdk.protocol.trace import MessageType, Published, TransactionEnded
 if TYPE_CHECKING:
     from rocketmq_sdk.client.trace import TraceDispatcher
     from rocketmq_sdk.model.enums import TransactionState
-    from rocketmq_sdk.model.message import Message, ReceivedMessage
+    from rocketmq_sdk.model.message import Message
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.producer.handle import SendHandle
 
 _HALF = "TRAN_MSG\x01true"

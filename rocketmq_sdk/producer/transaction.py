@@ -31,8 +31,8 @@ from rocketmq_sdk.errors import (
 from rocketmq_sdk.lifecycle import bounded_cleanup
 from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.enums import SendStatus, TransactionState
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import MSG_REGION, TRACE_ON
+from rocketmq_sdk.model.received import ReceivedMessage
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.message_type import TRANSACTION

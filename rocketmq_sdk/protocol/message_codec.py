@@ -20,7 +20,7 @@ from struct import Struct
 from typing import Any, Final
 
 from rocketmq_sdk.errors import LocalProtocolError, RemoteProtocolError
-from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.model.received import ReceivedMessage
 from rocketmq_sdk.protocol.batch_codec import decode_batch
 from rocketmq_sdk.protocol.compression import DEFAULT_LIMIT, decompress
 from rocketmq_sdk.protocol.flags import SysFlag

@@ -8,7 +8,7 @@ from rocketmq_sdk.client.config import NamesrvSource as AnySource
 from rocketmq_sdk.consumer.listener import Returned
 from rocketmq_sdk.consumer.lite_pull.member import AssignmentChange
 from rocketmq_sdk.model.enums import TransactionState
-from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.model.received import ReceivedMessage
 from rocketmq_sdk.producer.transaction import Transaction
 from rocketmq_sdk.sync.life import InProcessBroker
 

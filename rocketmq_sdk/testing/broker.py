@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
     from rocketmq_sdk.broker_embedded.supervision import BrokerHealth
     from rocketmq_sdk.clock import Clock
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.remoting.channel import Channel, Handler
     from rocketmq_sdk.remoting.dispatch import Dispatcher
     from rocketmq_sdk.testing.faulty_files import FaultyFileSystem

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import trio
 
     from rocketmq_sdk.client.config import NamesrvSource
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.remoting.channel import Channel, Handler
     from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
     from rocketmq_sdk.testing.traffic.recording import Seen

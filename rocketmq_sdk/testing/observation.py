@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.testing.traffic.recording import Recording
     from rocketmq_sdk.testing.traffic.request_faults import RequestFaults
 

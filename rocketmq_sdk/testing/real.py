@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.remoting.channel import Channel, Handler
 
 T = TypeVar("T")

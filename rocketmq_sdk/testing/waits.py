@@ -14,7 +14,7 @@ from rocketmq_sdk.testing.failures import WaitTimeoutError, checked_seconds
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.testing.observation import Observation
     from rocketmq_sdk.testing.traffic.request_faults import RequestFault
 

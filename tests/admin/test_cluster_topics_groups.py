@@ -20,13 +20,15 @@ from rocketmq_sdk.errors import (
     TopicNotFoundError,
 )
 from rocketmq_sdk.model.enums import ConsumeFrom
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 @asynccontextmanager

@@ -14,7 +14,7 @@ from rocketmq_sdk.consumer.outcome import RejectMessage
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import NotFoundError, RouteError, TopicNotFoundError
 from rocketmq_sdk.model.enums import ConsumeFrom
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.producer import Producer
 from support.waiting import until
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from trio.testing import MockClock
+
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 class Listener:

@@ -12,8 +12,9 @@ import trio.testing
 from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.errors import ConfigurationError, TopicNotFoundError
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.queue import MessageQueue
+from rocketmq_sdk.model.received import ReceivedMessage
 from rocketmq_sdk.producer.producer import Producer
 
 if TYPE_CHECKING:

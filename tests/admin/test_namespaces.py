@@ -15,7 +15,7 @@ from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import NotFoundError, TopicNotFoundError
 from rocketmq_sdk.model.enums import ConsumeFrom
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.protocol.command import Command
 
 

@@ -16,7 +16,8 @@ from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import ConfigurationError, RocketMQError
 from rocketmq_sdk.model.enums import ConsumeFrom
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.model.received import ReceivedMessage
 from rocketmq_sdk.names import pop_retry_topic_v1
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.testing.interception import intercept

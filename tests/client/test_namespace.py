@@ -21,7 +21,7 @@ from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.consumer.simple.consumer import SimpleConsumer
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.enums import ConsumeFrom
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.command import Command
@@ -33,6 +33,8 @@ from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
+
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 ALL: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "names_and_rules.json").read_text())

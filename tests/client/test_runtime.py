@@ -54,7 +54,7 @@ from support.peers import Cluster, open_cluster
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 QUEUE = MessageQueue("t", "b0", 1)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 def billing(broker: EmbeddedBroker | Switch, listener: object, **options: object) -> PushConsumer:

@@ -16,7 +16,7 @@ from rocketmq_sdk.broker_embedded.store.queues.consume_queue import ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_ext import is_address
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.model.enums import ConsumeFrom, ExpressionType
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.message_codec import decode_message
 from support import java
@@ -26,6 +26,8 @@ from support.waiting import unique, until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 BROKER = "bit-maps"
 SETTINGS: dict[str, object] = {

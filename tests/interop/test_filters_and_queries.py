@@ -13,7 +13,7 @@ from rocketmq_sdk.admin.client import Admin
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import BrokerError, NotFoundError
 from rocketmq_sdk.model.enums import ConsumeFrom, ExpressionType
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.trace import ConsumeResult
 from support import java
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from rocketmq_sdk.admin.trace import MessageTrace
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 SQL = "region = 'eu' AND price BETWEEN 3 AND 7 OR TAGS = 'always' AND NOT (price IS NULL)"
 MESSAGES = [

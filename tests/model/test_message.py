@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.message_arguments import epoch_milliseconds
 from rocketmq_sdk.model.properties import RESERVED_NAMES, decode_properties, encode_properties
+from rocketmq_sdk.model.received import ReceivedMessage
 from rocketmq_sdk.model.route import pack_host
 from rocketmq_sdk.protocol.message_codec import decode_message
 from support.consuming import stored

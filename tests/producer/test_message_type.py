@@ -12,7 +12,7 @@ from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ConfigurationError, RequestTimeoutError, SendTimeout
 from rocketmq_sdk.model.enums import TransactionState
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.message_type import message_type
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.producer.transaction import TransactionProducer
@@ -22,6 +22,8 @@ from support.two_brokers import open_two_brokers
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
+
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 KINDS: dict[str, dict[str, Any]] = {
     "NORMAL": {},

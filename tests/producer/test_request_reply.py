@@ -15,7 +15,7 @@ from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import BrokerError, ConfigurationError, RequestTimeoutError
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.properties import CORRELATION_ID, REPLY_TO_CLIENT
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.producer.request_reply import reply_message
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.remoting.channel import Channel, Handler
 

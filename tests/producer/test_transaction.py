@@ -18,7 +18,7 @@ from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import BrokerError, ConfigurationError, SendTimeout, WrongTypeError
 from rocketmq_sdk.model.enums import TransactionState
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.transaction import Transaction, TransactionProducer
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
 
 

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_sdk.errors import CodecMissingError, LocalProtocolError, RemoteProtocolError
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import encode_properties
+from rocketmq_sdk.model.received import ReceivedMessage
 from rocketmq_sdk.model.route import pack_host, unpack_host
 from rocketmq_sdk.protocol import message_codec
 from rocketmq_sdk.protocol.batch_codec import encode_batch

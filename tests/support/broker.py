@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.remoting.channel import Channel
 
 OWN = "127.0.0.1:10911"

@@ -13,7 +13,7 @@ from rocketmq_sdk.client.api.topics import create_topic
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.errors import ConnectError, broker_error
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.headers.send import SendMessageRequestHeaderV2
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
     from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.remoting.channel import Channel, Handler
     from rocketmq_sdk.remoting.source import ChannelSource
 

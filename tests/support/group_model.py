@@ -36,7 +36,7 @@ from support.consuming import Sender, Switch
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.remoting.source import ChannelSource
 
 TOPIC = "orders"

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
     from rocketmq_sdk.consumer.pop.receipt import PoppedMessage
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
     from support.consuming import Switch
     from support.two_brokers import Place
 

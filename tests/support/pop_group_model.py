@@ -32,7 +32,7 @@ from support.group_model import GROUP, LISTENER_SECONDS, MOST_RETRIES, TOPIC, Se
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
     from support.consuming import Switch
 
 INVISIBLE: Final = 20.0

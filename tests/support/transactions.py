@@ -17,7 +17,7 @@ from support.broker import Peer, send_request
 
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 COMMIT, ROLLBACK, OPEN = 8, 12, 0
 BORN = 946_684_800_000

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.remoting.channel import Channel, Continuation, Handler
 
 NAME_SERVER = "10.0.1.0:9876"

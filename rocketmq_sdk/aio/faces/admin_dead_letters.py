@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.admin.dead_letters import DeadLetters as InnerDeadLetters
     from rocketmq_sdk.admin.dead_letters import DeadLetterTopic
     from rocketmq_sdk.client.queries import Moment
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 class DeadLetters(Face):

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.health import ConsumerHealth
     from rocketmq_sdk.consumer.lite_pull.member import ChangeListener
     from rocketmq_sdk.consumer.statistics import ConsumerStatistics
-    from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 class LitePullConsumer(QueueQueries, Entered):

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.aio.arguments import NamesrvSource
     from rocketmq_sdk.aio.handles import AccumulatedHandle, SendHandle
-    from rocketmq_sdk.model.message import Message, ReceivedMessage
+    from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.config import ProducerConfig, ProducerOptions
     from rocketmq_sdk.producer.handle import Aim

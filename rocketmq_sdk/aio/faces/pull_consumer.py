@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.aio.faces.client import Client
     from rocketmq_sdk.client.config import ClientOptions
     from rocketmq_sdk.consumer.constructor_arguments import Subscription
-    from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.model.results import PullResult
 
 

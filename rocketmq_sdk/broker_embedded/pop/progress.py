@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.tables.groups import GroupManager
     from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
     from rocketmq_sdk.broker_embedded.tables.topics import TopicManager
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 logger = logging.getLogger(__name__)
 

@@ -34,7 +34,7 @@ from rocketmq_sdk.protocol.subscription import tags_code
 if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.timers.intake import Intake
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.protocol.bodies.groups import SubscriptionGroupConfig
     from rocketmq_sdk.protocol.headers.send import ConsumerSendMsgBackRequestHeader
     from rocketmq_sdk.remoting.channel import Channel, Continuation

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.following.records import Outcome
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.broker_embedded.timers.record import TimerRecord
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
     Found = tuple[ReceivedMessage, str]
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.tables.stats import BrokerStats
     from rocketmq_sdk.clock import Clock
     from rocketmq_sdk.model.delay_levels import DelayLevels
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 logger = logging.getLogger(__name__)
 

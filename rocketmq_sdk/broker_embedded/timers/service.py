@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.timers.reading import Found
     from rocketmq_sdk.broker_embedded.timers.record import TimerRecord
     from rocketmq_sdk.clock import Clock
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 logger = logging.getLogger(__name__)
 

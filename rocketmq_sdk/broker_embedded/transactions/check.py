@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.tables.topics import TopicManager
     from rocketmq_sdk.broker_embedded.transactions.table import Half, TransactionTable
     from rocketmq_sdk.clock import Clock
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
     _Question = tuple[Half, ReceivedMessage, str]
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutResult
     from rocketmq_sdk.broker_embedded.timers.intake import Intake
     from rocketmq_sdk.broker_embedded.transactions.table import Half, TransactionTable
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.protocol.headers.transactions import (
         EndTransactionRequestHeader,
         ResumeCheckHalfMessageRequestHeader,

@@ -32,7 +32,7 @@ from rocketmq_sdk.protocol.message_codec import encode_record
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 _HALF_QUEUE: Final = 0
 _MAX_QUEUE_ID: Final = (1 << 31) - 1

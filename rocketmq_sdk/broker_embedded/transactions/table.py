@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.broker_embedded.store.messages import PutResult
     from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 logger = logging.getLogger(__name__)
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from rocketmq_sdk.cli.operate.output import Row
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.producer.producer import Producer
 
 TOPIC: Final = "BenchmarkTest"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import AsyncIterator
 
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import argparse
 
     from rocketmq_sdk.admin.trace import MessageTrace
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 def body_argument(parser: argparse.ArgumentParser) -> None:

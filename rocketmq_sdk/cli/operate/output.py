@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, TextIO, TypeVar, cast
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 Value = str | int | float | bool | None | list[str] | dict[str, str]
 Row = dict[str, Value]

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-    from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.producer.producer import Producer
 
 BATCH_MESSAGES: Final = 100

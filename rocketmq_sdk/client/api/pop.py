@@ -22,8 +22,8 @@ from rocketmq_sdk.errors import (
     broker_error,
 )
 from rocketmq_sdk.model.enums import PopStatus
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.properties import FIRST_POP_TIME, POP_CK
+from rocketmq_sdk.model.received import ReceivedMessage
 from rocketmq_sdk.protocol.bodies.pop import (
     BatchAckEntry,
     BatchAckMessageRequestBody,

@@ -17,7 +17,7 @@ from rocketmq_sdk.protocol.message_codec import POSITION_QUEUE_OFFSET, decode_me
 
 if TYPE_CHECKING:
     from rocketmq_sdk.client.api.caller import Caller
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 _STATUS: Final[dict[int, PullStatus]] = {

@@ -15,7 +15,7 @@ from rocketmq_sdk.protocol.headers.queries import (
 from rocketmq_sdk.protocol.message_codec import decode_message, decode_messages
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 KEY: Final = "K"

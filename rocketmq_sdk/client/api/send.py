@@ -21,8 +21,8 @@ from rocketmq_sdk.protocol.headers.send import (
 )
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 FIRST_RETRY_LEVEL: Final = 3

@@ -26,7 +26,7 @@ from rocketmq_sdk.consumer.lite_pull.member import ChangeListener, LitePullMembe
 from rocketmq_sdk.consumer.lite_pull.queue_queries import QueueQueries
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, WrongTypeError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
-from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.model.received import ReceivedMessage
 from rocketmq_sdk.validators import to_seconds
 
 if TYPE_CHECKING:

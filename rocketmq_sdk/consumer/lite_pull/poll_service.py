@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.config import LitePullConfig
     from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
     from rocketmq_sdk.consumer.trace import ConsumeTrace
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 logger = logging.getLogger("rocketmq_sdk.consumer")
 

@@ -15,8 +15,8 @@ from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
 
 if TYPE_CHECKING:
     from rocketmq_sdk.consumer.config import FlowLimits
-    from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 class PrefetchedQueue(ProcessQueue):

@@ -27,7 +27,7 @@ from rocketmq_sdk.consumer.send_back import SEND_BACK_TIMEOUT
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.enums import ConsumeFrom, ConsumeType, MessageModel
-from rocketmq_sdk.model.message import ReceivedMessage
+from rocketmq_sdk.model.received import ReceivedMessage
 from rocketmq_sdk.model.route import MASTER_ID
 from rocketmq_sdk.protocol.bodies.members import ConsumerData
 from rocketmq_sdk.protocol.flags import PullSysFlag

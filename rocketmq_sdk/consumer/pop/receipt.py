@@ -18,8 +18,8 @@ import trio
 from rocketmq_sdk import clock
 from rocketmq_sdk.consumer.retry_states import SIMPLE, Event, State, next_state
 from rocketmq_sdk.errors import ReceiptHandleError, WrongTypeError
-from rocketmq_sdk.model.message import MadeMessage, ReceivedMessage
 from rocketmq_sdk.model.properties import FIRST_POP_TIME, POP_CK
+from rocketmq_sdk.model.received import MadeMessage, ReceivedMessage
 from rocketmq_sdk.protocol.receipt_handle import NORMAL, RETRY_V1, ReceiptHandle
 from rocketmq_sdk.validators import to_seconds
 

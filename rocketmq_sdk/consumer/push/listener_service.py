@@ -46,7 +46,7 @@ from rocketmq_sdk.log_fields import about
 if TYPE_CHECKING:
     from rocketmq_sdk.consumer.outcome import ListenerAnswer
     from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 logger = logging.getLogger("rocketmq_sdk.consumer")
 

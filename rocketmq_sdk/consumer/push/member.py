@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.health import ConsumerHealth
     from rocketmq_sdk.consumer.listener import Listener
     from rocketmq_sdk.consumer.push.listener_service import GiveBack, ListenerService
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.protocol.bodies.connections import ConsumerRunningInfo
 
 logger = logging.getLogger("rocketmq_sdk.consumer")

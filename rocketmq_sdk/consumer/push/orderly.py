@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.consumer.listener import Listener
     from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 logger = logging.getLogger("rocketmq_sdk.consumer")
 

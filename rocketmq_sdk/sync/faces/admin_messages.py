@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.admin.trace import MessageTrace
     from rocketmq_sdk.admin.track import Track
     from rocketmq_sdk.client.queries import Moment
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 class Messages(MessageQueries):

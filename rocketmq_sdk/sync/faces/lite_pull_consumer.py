@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.constructor_arguments import Subscription
     from rocketmq_sdk.consumer.health import ConsumerHealth
     from rocketmq_sdk.consumer.statistics import ConsumerStatistics
-    from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.sync.arguments import ChangeListener, NamesrvSource
     from rocketmq_sdk.sync.faces.client import Client
 

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from datetime import timedelta
     from typing import Unpack
 
-    from rocketmq_sdk.model.message import Message, ReceivedMessage
+    from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.config import ProducerConfig, ProducerOptions
     from rocketmq_sdk.producer.handle import Aim

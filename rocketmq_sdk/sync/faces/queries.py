@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.client.queries import MessageQueries as InnerMessageQueries
     from rocketmq_sdk.client.queries import Moment
-    from rocketmq_sdk.model.message import ReceivedMessage
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 class MessageQueries(Face):

@@ -47,7 +47,7 @@ from rocketmq_sdk.testing.waits import WITHIN
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.testing.broker import TestBroker
     from rocketmq_sdk.testing.control.schemas import Schema
     from rocketmq_sdk.testing.faulty_clock import ClockFault

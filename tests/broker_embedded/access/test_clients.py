@@ -35,7 +35,7 @@ from support.waiting import until
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 WRITER, READER = Credentials("writer", "writer"), Credentials("reader", "reader")
 INNER = json.dumps({"accessKey": "inner", "secretKey": "the secret of the brokers"})

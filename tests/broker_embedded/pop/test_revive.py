@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from trio.testing import MockClock
 
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
 

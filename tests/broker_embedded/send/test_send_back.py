@@ -18,7 +18,7 @@ from support.broker import Peer, open_broker, pull_request
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 async def next_retry(peer: Peer, offset: int, topic: str = "%RETRY%CG") -> ReceivedMessage:

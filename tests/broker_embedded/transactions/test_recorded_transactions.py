@@ -33,7 +33,7 @@ from support.transactions import bodies_in, end_of_check, halves, ops, producer_
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 RECORDS = [
     entry

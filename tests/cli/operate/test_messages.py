@@ -16,13 +16,15 @@ from rocketmq_sdk.errors import (
     NotFoundError,
 )
 from rocketmq_sdk.model.enums import ConsumeFrom
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
 from support.command_line import Shell, shell
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from trio.testing import MockClock
+
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 async def test_what_is_sent_is_found_by_everything_that_names_it(

@@ -10,12 +10,14 @@ import trio
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import ConfigurationError, GroupNotFoundError, TopicNotFoundError
 from rocketmq_sdk.model.enums import ConsumeFrom
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
 from support.command_line import Shell, shell
 from support.waiting import until
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
+
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 async def test_topics_are_made_listed_and_deleted(autojump_clock: MockClock) -> None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from rocketmq_sdk.cli.operate import transfer
 from rocketmq_sdk.cli.operate.transfer import from_line, to_line
 from rocketmq_sdk.errors import ConfigurationError
-from rocketmq_sdk.model.message import Message, ReceivedMessage
+from rocketmq_sdk.model.message import Message
+from rocketmq_sdk.model.received import ReceivedMessage
 from support.command_line import shell
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.consumer.lite_pull.consumer import LitePullConsumer
 from rocketmq_sdk.errors import ClosedError, ConfigurationError
 from rocketmq_sdk.model.enums import ConsumeFrom
-from rocketmq_sdk.model.message import ReceivedMessage
 from rocketmq_sdk.model.queue import MessageQueue
+from rocketmq_sdk.model.received import ReceivedMessage
 from support.consuming import Switch, committed, drain, open_sender, texts
 from support.waiting import until
 

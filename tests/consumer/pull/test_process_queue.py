@@ -14,7 +14,7 @@ from rocketmq_sdk.model.queue import MessageQueue
 from support.consuming import received
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 QUEUE = MessageQueue("T", "b", 0)
 

@@ -36,7 +36,7 @@ from support.waiting import until
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.protocol.header import Header
 
 

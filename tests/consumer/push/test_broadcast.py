@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(2)]
 APACHES = """{

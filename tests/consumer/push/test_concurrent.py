@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.consumer.listener import Listener, Results
     from rocketmq_sdk.consumer.push.listener_service import GiveBack
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 
 async def taken_back(_message: ReceivedMessage, _delay_level: int) -> bool:

@@ -24,7 +24,7 @@ from support.waiting import until
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 LADDER = [10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200]
 """Seconds before delivery 2, 3, ... of a failing message."""

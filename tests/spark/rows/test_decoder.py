@@ -20,7 +20,7 @@ from rocketmq_sdk.spark.rows.decoder import RowDecoder, arrow_schema
 from rocketmq_sdk.spark.schema import BY_NAME, COLUMNS, DEDUP_PROPERTY, default_columns
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 V4, V6 = bytes([10, 0, 0, 1, 0, 0, 42, 159]), bytes(range(16)) + bytes([0, 0, 42, 159])
 EVERYTHING = 1 << 62

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.store.files.file_system import StoreFile
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
-    from rocketmq_sdk.model.message import ReceivedMessage
+    from rocketmq_sdk.model.received import ReceivedMessage
 
 SMALL = {"max_hash_slot_num": 7, "max_index_num": 20, "memory_limit": 8 * 1024 * 1024}
 
