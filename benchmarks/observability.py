@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from benchmarks.harness import Report
-    from rocketmq_sdk.producer.accumulator import AccumulatedHandle
+    from rocketmq_sdk.producer.gathered import AccumulatedHandle
     from rocketmq_sdk.producer.handle import SendHandle
 
 SLICES: Final = 150

@@ -11,7 +11,7 @@ import trio
 from rocketmq_sdk import Message, Producer
 
 if TYPE_CHECKING:
-    from rocketmq_sdk.producer.accumulator import AccumulatedHandle
+    from rocketmq_sdk.producer.gathered import AccumulatedHandle
     from rocketmq_sdk.producer.handle import SendHandle
 
 BODY = b"x" * 100

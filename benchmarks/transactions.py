@@ -18,7 +18,7 @@ from rocketmq_sdk import Admin, Message, Producer, TransactionProducer, Transact
 if TYPE_CHECKING:
     from benchmarks.harness import Report
     from rocketmq_sdk.model.received import ReceivedMessage
-    from rocketmq_sdk.producer.accumulator import AccumulatedHandle
+    from rocketmq_sdk.producer.gathered import AccumulatedHandle
     from rocketmq_sdk.producer.handle import SendHandle
 
 BODY = bytes(100)

@@ -84,8 +84,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.model.results import PullResult, SendResult
-    from rocketmq_sdk.producer.accumulator import AccumulatedHandle
     from rocketmq_sdk.producer.config import AutoBatch, ProducerConfig
+    from rocketmq_sdk.producer.gathered import AccumulatedHandle
     from rocketmq_sdk.producer.handle import SendHandle
     from rocketmq_sdk.producer.health import ProducerHealth
     from rocketmq_sdk.producer.producer import Producer
@@ -179,7 +179,7 @@ _HOMES: Final[dict[str, tuple[str, ...]]] = {
     "model.queue": ("MessageQueue",),
     "model.results": ("PullResult", "SendResult"),
     "admin.stored_copy": ("StoredCopy",),
-    "producer.accumulator": ("AccumulatedHandle",),
+    "producer.gathered": ("AccumulatedHandle",),
     "producer.config": ("AutoBatch", "ProducerConfig"),
     "producer.handle": ("SendHandle",),
     "producer.health": ("ProducerHealth",),

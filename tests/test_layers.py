@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 LAYERS = {
     # layer: (the first parts of its modules' names, the layers that it may import)
     "0a": (
-        "errors codes names backoff spelling validators distinct releases log_fields log_format "
-        "compiling",
+        (
+            "errors codes names backoff spelling validators distinct releases log_fields "
+            "log_format compiling"
+        ),
         "",
     ),
     "0b": ("clock watermark lifecycle sleeper", "0a"),
@@ -67,7 +69,8 @@ ROOMS = {
         ["outgoing", "targets"],
         ["handle", "message_type"],
         ["departures", "outbox", "timekeeper", "trace", "under_way", "waiting_room"],
-        ["accumulator", "health", "hooks", "outcome"],
+        ["gathered", "health", "hooks", "outcome"],
+        ["accumulator"],
         ["send"],
         ["engine"],
         ["producer"],

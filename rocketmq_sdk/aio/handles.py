@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.model.results import SendResult
-    from rocketmq_sdk.producer.accumulator import AccumulatedHandle as InnerAccumulatedHandle
+    from rocketmq_sdk.producer.gathered import AccumulatedHandle as InnerAccumulatedHandle
     from rocketmq_sdk.remoting.channel import SocketWait
 
 TURNS: Final = 0.7

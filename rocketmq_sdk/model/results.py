@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from rocketmq_sdk.compiling import mypyc_attr
 from rocketmq_sdk.model.enums import PullStatus
 from rocketmq_sdk.model.received import ReceivedMessage
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.queue import MessageQueue
 
 
+@mypyc_attr(allow_interpreted_subclasses=True, serializable=True, acyclic=True)
 class SendResult:
     """What the broker said of a message that it stored.
 

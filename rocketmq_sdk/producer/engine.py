@@ -17,7 +17,7 @@ from rocketmq_sdk.client.trace import TraceDispatcher
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError
 from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
 from rocketmq_sdk.names import check_group
-from rocketmq_sdk.producer.accumulator import AccumulatedHandle, Accumulator
+from rocketmq_sdk.producer.accumulator import Accumulator
 from rocketmq_sdk.producer.config import ProducerOptions, split_options
 from rocketmq_sdk.producer.detector import Detector
 from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy, fault_profile
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.client.config import NamesrvSource
     from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.model.queue import MessageQueue
+    from rocketmq_sdk.producer.gathered import AccumulatedHandle
     from rocketmq_sdk.producer.queue_selector import QueueSelector
 
 logger = logging.getLogger("rocketmq_sdk.producer")
@@ -95,12 +96,17 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         self._departures = self._hooks.departures
         if self._hooked:
             self._under_way.sweeps.append(self._hooks.after)
+        self._types = TypeCheck(self.client) if self.config.check_message_type else None
         self._accumulator: Accumulator | None = None
         if self.config.auto_batch is not None:
             self._accumulator = Accumulator(
-                self.config, self.client.ids, self._more, self._launch, self._under_way
+                self.config,
+                self.client.ids,
+                self._more,
+                self._launch,
+                self._under_way,
+                looked_at=bool(self._hooks.observers) or self._types is not None,
             )
-        self._types = TypeCheck(self.client) if self.config.check_message_type else None
         self._requests = RequestTable()
         self._requested: set[str] = set()
         self._trace = (
@@ -229,12 +235,6 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             self._under_way,
         )
         return self._go(handle, queue, selector, key, unawaited=unawaited)
-
-    def _join_latest(self, accumulator: Accumulator, message: Message) -> AccumulatedHandle | None:
-        """Put a message into the batch that was begun last, if that is all to do."""
-        if self._loop is None or get_ident() != self._run_thread or self._hooks.observers:
-            return None
-        return accumulator.add_to_latest(message)
 
     def _accumulate(self, accumulator: Accumulator, message: Message) -> AccumulatedHandle:
         """Put a message into a batch."""

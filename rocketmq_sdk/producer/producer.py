@@ -16,8 +16,8 @@ from rocketmq_sdk.errors import (
 )
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.model.message import Message
-from rocketmq_sdk.producer.accumulator import AccumulatedHandle
 from rocketmq_sdk.producer.engine import SendEngine, connect_to_all
+from rocketmq_sdk.producer.gathered import AccumulatedHandle
 from rocketmq_sdk.producer.handle import Aim, SendHandle
 from rocketmq_sdk.producer.health import ProducerHealth, health_of
 from rocketmq_sdk.producer.outgoing import (
@@ -184,6 +184,7 @@ class Producer(SendEngine):
             seconds = max(0.0, deadline - trio.current_time())
         return self._start(message, queue, selector, key, seconds, packed)
 
+    @trio.lowlevel.enable_ki_protection
     def submit(
         self,
         message: Message,
@@ -203,18 +204,17 @@ class Producer(SendEngine):
         else is told by the handle.
         """
         accumulator = self._accumulator
-        if accumulator is not None and (
-            queue is not None or selector is not None or key is not UNSET or timeout is not None
-        ):
-            accumulator = None
+        if accumulator is not None:
+            if queue is not None or selector is not None or key is not UNSET or timeout is not None:
+                accumulator = None
+            elif (latest := accumulator.latest) is not None:
+                joined = latest.take(message)
+                if joined is not None:
+                    return joined
         try:
             size = len(message._body)
         except AttributeError:
             raise no_message(message) from None
-        if accumulator is not None and self._types is None:
-            joined = self._join_latest(accumulator, message)
-            if joined is not None:
-                return joined
         if self._under_way.is_full(size):
             raise self._under_way.refusal()
         if self._types is not None:

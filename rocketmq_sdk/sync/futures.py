@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.errors import ClosedError
     from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.model.queue import MessageQueue
-    from rocketmq_sdk.producer.accumulator import AccumulatedHandle as InnerAccumulatedHandle
+    from rocketmq_sdk.producer.gathered import AccumulatedHandle as InnerAccumulatedHandle
     from rocketmq_sdk.producer.handle import SendHandle as InnerSendHandle
     from rocketmq_sdk.producer.producer import Producer as InnerProducer
     from rocketmq_sdk.producer.queue_selector import QueueSelector

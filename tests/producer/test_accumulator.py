@@ -22,8 +22,8 @@ from rocketmq_sdk.errors import (
 )
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.results import SendResult
-from rocketmq_sdk.producer.accumulator import AccumulatedHandle, Accumulator
 from rocketmq_sdk.producer.config import AutoBatch
+from rocketmq_sdk.producer.gathered import AccumulatedHandle
 from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from trio.testing import MockClock
+
+from rocketmq_sdk.producer import engine
+from rocketmq_sdk.producer.accumulator import Accumulator
 
 
 class Counted:
@@ -297,6 +300,11 @@ SORTS: tuple[dict[str, Any], ...] = (
 """How messages differ from a small plain one, where batches hold 1,000 bytes."""
 
 
+def without_short_way(*arguments: Any, **options: Any) -> Accumulator:
+    """An accumulator that looks at each message."""
+    return Accumulator(*arguments, **{**options, "looked_at": True})
+
+
 class Odd(Message):
     """A message of a user's own class."""
 
@@ -335,7 +343,7 @@ async def test_the_short_way_into_a_batch_makes_the_same_batches(
         for seed in range(10):
             told, bodies = await sent(seed)
             with monkeypatch.context() as patch:
-                patch.setattr(Accumulator, "add_to_latest", lambda *_: None)
+                patch.setattr(engine, "Accumulator", without_short_way)
                 slow_told, slow_bodies = await sent(seed)
             assert told == slow_told
             # Unique ids differ.
@@ -346,19 +354,18 @@ async def test_plain_messages_take_the_short_way(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A benchmark would tell, a test of results would not."""
-    taken, add_to_latest = [], Accumulator.add_to_latest
+    slowly, add = [], Accumulator.add
 
-    def counted(accumulator: Accumulator, message: Message) -> AccumulatedHandle | None:
-        handle = add_to_latest(accumulator, message)
-        taken.append(handle is not None)
-        return handle
+    def counted(*arguments: Any) -> AccumulatedHandle:
+        slowly.append(arguments)
+        return add(*arguments)
 
-    monkeypatch.setattr(Accumulator, "add_to_latest", counted)
+    monkeypatch.setattr(Accumulator, "add", counted)
     with trio.fail_after(60):
         async with opened() as (_broker, producer, _counted):
             for number in range(100):
                 producer.submit(Message("orders", b"%d" % number))
-    assert taken == [False] + [True] * 99
+    assert len(slowly) == 1
 
 
 def test_what_is_no_message_is_named() -> None:
