@@ -37,6 +37,19 @@ _PLAIN: Final = (True, None)
 """The end of the key of plain messages."""
 
 
+class _BatchHandle(SendHandle):
+    """The handle of a batch, whose ids are written when they are asked for."""
+
+    __slots__ = ("batch",)
+    batch: GatheredBatch
+
+    @property
+    def message_id(self) -> str:
+        """The unique ids of its messages, with commas."""
+        ids = self._id or self.batch.message_ids()
+        return self.name(ids) if self.batch.gone else ids
+
+
 class Accumulator:
     """The batches of one producer that are being gathered.
 
@@ -142,7 +155,7 @@ class Accumulator:
     def _begin(self, key: BatchKey, topic: TopicTargets, message: Message) -> GatheredBatch:
         self.under_way.check_run()
         now = trio.current_time()
-        handle = SendHandle(
+        handle = _BatchHandle(
             topic,
             SEND_BATCH,
             message,
@@ -156,7 +169,8 @@ class Accumulator:
         )
         handle.count = 0
         self.under_way.admit(handle)
-        batch = self._open[key] = GatheredBatch(key, topic, handle, now + self._linger, self)
+        batch = GatheredBatch(key, topic, handle, now + self._linger, self)
+        self._open[key] = handle.batch = batch
         if self._has_short_way and key[2:] == _PLAIN:
             self.latest = batch
         self._lingering.append(batch)
@@ -173,8 +187,7 @@ class Accumulator:
         batch.leave()
         handle, now = batch.handle, trio.current_time()
         _topic, tags, wait, _sharding_key = batch.key
-        handle.body, ids = batch.body()
-        handle.name(",".join(ids))
+        handle.body = batch.body()
         handle.tail = (
             f"UNIQ_KEY\x01{self.ids.next_id()}\x02WAIT\x01{'true' if wait else 'false'}\x02"
             f"{self._more}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import compress
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -11,9 +12,10 @@ from rocketmq_sdk.errors import ClosedError, SendTimeout
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.outgoing import Form, Forms, encode_batch
+from rocketmq_sdk.protocol.message_id import IdRange, encoded_ids_of, ids_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
 
     from rocketmq_sdk.producer.handle import SendHandle
     from rocketmq_sdk.producer.targets import TopicTargets
@@ -82,6 +84,7 @@ class GatheredBatch:
         "key",
         "offset_ids",
         "owner",
+        "ranges",
         "size",
         "topic",
         "whole",
@@ -106,12 +109,14 @@ class GatheredBatch:
         """What the batch will hold of each message beside its body."""
         self.flags: dict[int, int] = {}
         """By their places, the flags of messages that have one."""
-        self.ids: list[str] = []
+        self.ranges: list[IdRange] = []
         """The unique ids of the messages that have one.
 
         All have one once the batch was sent; before that only those whose id somebody
         asked for, and those in front of them.
         """
+        self.ids: list[str] = []
+        """The ids as texts, once the batch has left and somebody has asked for one."""
         self.size = 0
         self.gone = False
         self.withdrawn: set[int] = set()
@@ -155,29 +160,47 @@ class GatheredBatch:
             self.owner.dispatch(self)
         return handle
 
-    def name(self) -> None:
+    def _name(self) -> None:
         """Give unique ids to the messages that have none."""
-        self.ids += self.owner.ids.next_ids(len(self.bodies) - len(self.ids))
+        named = sum([end - low for _stem, low, end in self.ranges])
+        self.ranges += self.owner.ids.next_ranges(len(self.bodies) - named)
+
+    def all_ids(self) -> list[str]:
+        """The unique ids of all messages so far."""
+        if not self.gone:
+            self._name()
+            return ids_of(self.ranges)
+        if not self.ids:
+            self.ids = ids_of(self.ranges)
+        return self.ids
 
     def leave(self) -> None:
         """Take no more messages; the handle counts those that it has."""
-        self.name()
+        self._name()
         self.gone = True
         self.handle.count = len(self.bodies) - len(self.withdrawn)
         self.handle.room = self.size
 
-    def body(self) -> tuple[bytes, list[str]]:
-        """The body of the request and the unique ids in it; may be asked for once."""
-        bodies, forms, ids = self.bodies, self.forms, self.ids
+    def body(self) -> bytes:
+        """The body of the request; may be asked for once."""
+        bodies, forms = self.bodies, self.forms
         flags = [0] * len(bodies)
         for index, flag in self.flags.items():
             flags[index] = flag
+        ids: Iterable[bytes] = encoded_ids_of(self.ranges)
         if self.withdrawn:
-            kept = [index for index in range(len(bodies)) if index not in self.withdrawn]
-            bodies, forms = [bodies[index] for index in kept], [forms[index] for index in kept]
-            flags, ids = [flags[index] for index in kept], [ids[index] for index in kept]
+            kept = [index not in self.withdrawn for index in range(len(bodies))]
+            bodies, forms = list(compress(bodies, kept)), list(compress(forms, kept))
+            flags, ids = list(compress(flags, kept)), compress(ids, kept)
         self.bodies, self.forms = [], []
-        return encode_batch(flags, bodies, forms, ids), ids
+        return encode_batch(flags, bodies, forms, ids)
+
+    def message_ids(self) -> str:
+        """The unique ids of the messages but those taken back, with commas."""
+        ids, gone = self.all_ids(), self.withdrawn
+        return ",".join(
+            [one for index, one in enumerate(ids) if index not in gone] if gone else ids
+        )
 
     def result(self, index: int) -> SendResult:
         """What the broker said of one of the messages.
@@ -205,10 +228,10 @@ class GatheredBatch:
         """The result of the batch if it has one of the message; raises else."""
         if index in self.withdrawn:
             raise ClosedError("the message was given up by its sender")
-        whole = self.handle.outcome()
+        whole, ids = self.handle.outcome(), self.all_ids()
         if not self.offset_ids:
             offset_ids = whole.offset_message_id.split(",")
-            if len(offset_ids) == len(self.ids) - len(self.withdrawn):
+            if len(offset_ids) == len(ids) - len(self.withdrawn):
                 self.offset_ids = offset_ids
         if not self.withdrawn:
             self.whole = whole  # from now on nobody need ask
@@ -245,10 +268,7 @@ class AccumulatedHandle:
     @property
     def message_id(self) -> str:
         """The unique id of the message."""
-        batch = self._batch
-        if self._index >= len(batch.ids):
-            batch.name()
-        return batch.ids[self._index]
+        return self._batch.all_ids()[self._index]
 
     async def wait(self) -> SendResult:
         """Wait for the result.

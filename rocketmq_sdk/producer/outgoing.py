@@ -16,6 +16,8 @@ from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.text import encode_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 
@@ -85,6 +87,8 @@ class Form(NamedTuple):
     """The rest of the properties."""
     overhead: int
     """Bytes of such a message besides its body."""
+    id_digits: int
+    """How long its unique id is."""
 
 
 class Forms(dict[str, Form]):
@@ -107,7 +111,10 @@ class Forms(dict[str, Form]):
         if size > MAX_PROPERTIES:
             raise _too_long(size)
         form = Form(
-            size.to_bytes(2, "big") + b"UNIQ_KEY\x01", b"\x02" + encoded, FRAME_OVERHEAD + size
+            size.to_bytes(2, "big") + b"UNIQ_KEY\x01",
+            b"\x02" + encoded,
+            FRAME_OVERHEAD + size,
+            self._id_digits,
         )
         if len(text) <= _SHORT:
             if len(self) >= _REMEMBERED:
@@ -118,26 +125,26 @@ class Forms(dict[str, Form]):
 
 # By columns, and each by C: most messages of a batch are alike.
 def encode_batch(
-    flags: Sequence[int], bodies: Sequence[bytes], forms: Sequence[Form], ids: Sequence[str]
+    flags: Sequence[int], bodies: Sequence[bytes], forms: Sequence[Form], ids: Iterable[bytes]
 ) -> bytes:
-    """The body of a batch of messages with these unique ids, all of one length."""
-    count, lengths = len(ids), list(map(len, bodies))
+    """The body of a batch of messages, whose encoded unique ids are of one length."""
+    count, lengths = len(bodies), list(map(len, bodies))
     flag, length, form = flags[0], lengths[0], forms[0]
-    keys = map(str.encode, ids)
     if forms.count(form) != count:
         totals = [form.overhead + length for form, length in zip(forms, lengths, strict=True)]
         befores, behinds = [form.before for form in forms], [form.behind for form in forms]
         heads = batch_heads(totals, flags, lengths)
-        parts = zip(heads, bodies, befores, keys, behinds, strict=True)
+        parts = zip(heads, bodies, befores, ids, behinds, strict=True)
         return b"".join(chain.from_iterable(parts))
-    before, behind = repeat(form.before, count), repeat(form.behind, count)
+    overhead = form.overhead
     if flags.count(flag) != count or lengths.count(length) != count:
-        overhead = form.overhead
+        before, behind = repeat(form.before, count), repeat(form.behind, count)
         heads = batch_heads([overhead + length for length in lengths], flags, lengths)
-        return b"".join(chain.from_iterable(zip(heads, bodies, before, keys, behind, strict=True)))
-    head = batch_head(form.overhead + length, flag, length)
-    pack = Struct(f"{len(head)}s{length}s{len(form.before)}s{len(ids[0])}s{len(form.behind)}s").pack
-    return b"".join(map(pack, repeat(head), bodies, before, keys, behind))
+        return b"".join(chain.from_iterable(zip(heads, bodies, before, ids, behind, strict=True)))
+    head, before_id, behind_id = batch_head(overhead + length, flag, length), *form[:2]
+    pieces = (len(head), length, len(before_id), form.id_digits, len(behind_id))
+    pack = Struct("".join([f"{size}s" for size in pieces])).pack
+    return b"".join(map(pack, repeat(head), bodies, repeat(before_id), ids, repeat(behind_id)))
 
 
 def no_message(given: object) -> WrongTypeError:
@@ -226,7 +233,7 @@ def make_batch(
         )
     *message_ids, own_id = ids.next_ids(count + 1)
     properties = f"UNIQ_KEY\x01{own_id}\x02WAIT\x01{'true' if wait else 'false'}\x02"
-    body = encode_batch(flags, bodies, forms, message_ids)
+    body = encode_batch(flags, bodies, forms, map(str.encode, message_ids))
     return Batch(topic, ",".join(message_ids), properties, body, first)
 
 

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import os
 from datetime import datetime, tzinfo
-from typing import Final, Protocol
+from itertools import chain
+from typing import TYPE_CHECKING, Final, Protocol
 from weakref import WeakSet
 
 from rocketmq_sdk.distinct import next_incarnation, process_id
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import unpack_host
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _SIZES: Final = (16, 28)
 _COUNTERS: Final = 0x10000
@@ -23,6 +27,24 @@ _BLOCK: Final = 256
 _DISTINCTION: Final = 12
 """Bytes of an id behind the address."""
 _LOW_BYTES: Final = tuple(f"{number:02X}" for number in range(_BLOCK))
+_ENCODED_LOW_BYTES: Final = tuple(digits.encode() for digits in _LOW_BYTES)
+
+IdRange = tuple[str, int, int]
+"""Unique ids that differ in the last byte: what is in front of it, its first value, and
+the first one behind them.
+"""
+
+
+def ids_of(ranges: Iterable[IdRange]) -> list[str]:
+    """The unique ids in some ranges."""
+    return [stem + digits for stem, low, end in ranges for digits in _LOW_BYTES[low:end]]
+
+
+def encoded_ids_of(ranges: Iterable[IdRange]) -> Iterator[bytes]:
+    """The same, encoded, each made when it is asked for."""
+    return chain.from_iterable(
+        map(stem.encode().__add__, _ENCODED_LOW_BYTES[low:end]) for stem, low, end in ranges
+    )
 
 
 def create_offset_id(packed_host: bytes, physical_offset: int) -> str:
@@ -168,16 +190,21 @@ class UniqueIdGenerator:
 
     def next_ids(self, count: int) -> list[str]:
         """As many new ids, made at one time."""
+        return ids_of(self.next_ranges(count))
+
+    def next_ranges(self, count: int) -> list[IdRange]:
+        """As many new ids, not written yet."""
         now = self._now_ms()
-        ids: list[str] = []
-        while (missing := count - len(ids)) > 0:
+        ranges: list[IdRange] = []
+        while count > 0:
             counter = self._counter
             if now > self._millisecond or counter == self._block_end:
                 self._enter(now)
-            self._counter = end = min(counter + missing, self._block_end)
-            low, stem = counter & 0xFF, self._stem
-            ids += [stem + digits for digits in _LOW_BYTES[low : low + end - counter]]
-        return ids
+            self._counter = end = min(counter + count, self._block_end)
+            count -= end - counter
+            low = counter & 0xFF
+            ranges.append((self._stem, low, low + end - counter))
+        return ranges
 
     @property
     def digits(self) -> int:
