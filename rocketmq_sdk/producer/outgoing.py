@@ -155,7 +155,7 @@ def no_message(given: object) -> WrongTypeError:
 _ONLY_MESSAGES: Final = {Message}
 
 
-def check_messages(messages: Sequence[Message]) -> None:
+def check_messages(messages: Sequence[object]) -> None:
     """Raise `WrongTypeError` for what is no sequence of messages."""
     if not isinstance(messages, (list, Sequence)):  # a list is told at once
         raise WrongTypeError(f"messages is {messages!r:.200}; give a list of Message")

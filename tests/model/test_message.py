@@ -18,6 +18,9 @@ from rocketmq_sdk.model.route import pack_host
 from rocketmq_sdk.protocol.message_codec import decode_message
 from support.consuming import stored
 
+NO_SETTER, NO_DELETER = "has no setter|is not writable", "has no deleter|is not writable"
+"""What interpreted classes say, and compiled ones."""
+
 
 def test_all_arguments_are_kept_and_written() -> None:
     message = Message(
@@ -73,9 +76,9 @@ def test_one_key_as_text() -> None:
 @pytest.mark.parametrize("name", ["topic", "body", "tags", "keys", "properties", "is_plain"])
 def test_messages_do_not_change(name: str) -> None:
     message = Message("T", b"x", properties={"a": "b"})
-    with pytest.raises(AttributeError, match=f"property {name!r} of .* has no setter"):
+    with pytest.raises(AttributeError, match=f"{name!r} of .*({NO_SETTER})"):
         setattr(message, name, "y")
-    with pytest.raises(AttributeError, match=f"property {name!r} of .* has no deleter"):
+    with pytest.raises(AttributeError, match=f"{name!r} of .*({NO_DELETER})"):
         delattr(message, name)
     with pytest.raises(AttributeError, match="no attribute 'colour'"):
         message.colour = "red"  # type: ignore[attr-defined]
@@ -398,7 +401,7 @@ def test_a_plain_message_tells_of_itself_what_every_other_does(options: dict[str
     if made.is_plain and "properties" not in options:
         assert other.property_text() == f"x\x01y\x02{made.property_text()}"
     for name in ("flag", "wait_store_ok", "delay_ms"):
-        with pytest.raises(AttributeError, match="has no setter"):
+        with pytest.raises(AttributeError, match=NO_SETTER):
             setattr(made, name, 1)
     with pytest.raises(AttributeError, match="no attribute 'colour'"):
         getattr(made, "colour")  # noqa: B009

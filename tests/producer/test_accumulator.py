@@ -28,6 +28,7 @@ from rocketmq_sdk.producer.handle import SendHandle
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.testing.interception import intercept
+from support.compiled import fields_of
 from support.transactions import bodies_in, messages_in
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ async def test_submitted_messages_go_together_and_each_knows_its_place(
             # They have all that the result of a message alone has.
             alone = await producer.send(Message("orders", b"alone"), timeout=60)
             own = {"message_id", "offset_message_id", "queue_offset", "transaction_id"}
-            for name in set(SendResult.__slots__) - own:
+            for name in set(fields_of(SendResult)) - own:
                 assert getattr(results[7], name) == getattr(alone, name), name
             for result in (alone, results[7]):
                 assert result.transaction_id == result.message_id

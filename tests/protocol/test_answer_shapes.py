@@ -19,6 +19,7 @@ from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.frame import encode_frame
 from rocketmq_sdk.protocol.frame_template import frame_of
+from support.compiled import fields_of
 
 
 def stored(number: int, **more: Any) -> Command:
@@ -133,7 +134,7 @@ VALUES = st.lists(
 
 
 def told_of(result: SendResult) -> list[object]:
-    return [getattr(result, name) for name in SendResult.__slots__]
+    return [getattr(result, name) for name in fields_of(SendResult)]
 
 
 def outcome_of(answer: Command, results: CutResults | None) -> object:

@@ -18,6 +18,7 @@ from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.received import ReceivedMessage
 from support.command_line import shell
+from support.compiled import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,7 +62,7 @@ def test_a_line_holds_all_that_a_producer_gave(
     wanted = Message(
         "copy", body, tags=tags, keys=keys, sharding_key=sharding_key, properties=properties
     )
-    for name in Message.__slots__:
+    for name in fields_of(Message):
         if name != "_text":
             assert getattr(message, name) == getattr(wanted, name), name
 
