@@ -5,6 +5,7 @@
 #   bash test.sh --rest               the others, with both releases of Apache's
 #   bash test.sh --previous           those that Apache's release before must pass too
 #   bash test.sh --all                everything
+#   bash test.sh --compiled ARGUMENTS pytest with these arguments on compiled modules
 #   bash test.sh PYTEST-ARGUMENTS     what pytest makes of the arguments
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -68,6 +69,11 @@ case "${1-}" in
     --rest)
         shift
         both "$@"
+        ;;
+    --compiled)
+        shift
+        cd tests
+        exec ../.venv/bin/python -m tools.compiled -m pytest "$@"
         ;;
     --previous)
         shift

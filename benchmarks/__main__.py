@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.against import checkout, compare, compare_in_turns, dearer, table
-from benchmarks.harness import Report
+from benchmarks.harness import Report, in_use
 from benchmarks.resident import RESIDENT
 from rocketmq_sdk.protocol.json import backend as json_backend
 
@@ -128,6 +128,7 @@ def main() -> int:
             importlib.import_module("benchmarks.apache").run(report, options.scale, names)
     if options.apache:
         importlib.import_module("benchmarks.apache").close()
+    print(in_use())
     print(report.table())
     if aims := report.aims():
         print(f"\n{aims}")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import platform
 import statistics
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import attrs
+
+from rocketmq_sdk.model import message
 
 
 @attrs.define
@@ -167,6 +171,12 @@ class Report:
 
 
 Benchmark = Callable[[Report], None]
+
+
+def in_use() -> str:
+    """The interpreter, and whether modules of the package are compiled."""
+    kind = "pure" if Path(message.__file__).suffix == ".py" else "compiled"
+    return f"{platform.python_implementation()} {platform.python_version()}, {kind} modules"
 
 
 def _number(value: float) -> str:

@@ -18,11 +18,20 @@ def clean(**more: str) -> dict[str, str]:
     return kept | more
 
 
-def run(*command: str | Path, at: Path) -> str:
-    """What a program says that ends well; nothing leads it to the checkout."""
+def run(*command: str | Path, at: Path, **variables: str) -> str:
+    """What a program says that ends well; nothing leads it to the checkout.
+
+    `variables` are for its environment.
+    """
     words = [str(word) for word in command]
     done = subprocess.run(
-        words, cwd=at, env=clean(), capture_output=True, text=True, timeout=240, check=False
+        words,
+        cwd=at,
+        env=clean(**variables),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
     assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
     return done.stdout
