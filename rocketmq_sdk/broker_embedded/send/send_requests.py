@@ -9,12 +9,11 @@ producer wrote; the broker only appends to it.
 from __future__ import annotations
 
 import random
-import sys
-from array import array
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.core import FAQ
+from rocketmq_sdk.broker_embedded.send.offset_ids import offset_ids
 from rocketmq_sdk.broker_embedded.send.properties import (
     PlainProperties,
     has_broker_properties,
@@ -74,7 +73,6 @@ if TYPE_CHECKING:
 
     Answer = Command | Callable[[], Awaitable[Command | None]] | None
 
-_PLACE_SIZE: Final = 8
 _PUT_OK: Final = PutStatus.PUT_OK
 _SUCCESS: Final = STORED[_PUT_OK]
 _LETTERS: Final = {
@@ -309,12 +307,7 @@ class SendProcessor:
         if result.physical_offsets is None:
             message_id = f"{host}{result.physical_offset:016X}"
         else:
-            places = array("q", result.physical_offsets)
-            if sys.byteorder == "little":
-                places.byteswap()
-            message_id = host + places.tobytes().hex(",", _PLACE_SIZE).upper().replace(
-                ",", f",{host}"
-            )
+            message_id = offset_ids(host, result.physical_offsets)
         fields = {
             "msgId": message_id,
             "queueId": wish,

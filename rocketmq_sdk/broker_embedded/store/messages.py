@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 from rocketmq_sdk.model.properties import decode_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping
+    from collections.abc import Hashable, Mapping, Sequence
 
 
 class PutStatus(Enum):
@@ -129,7 +129,7 @@ class PutResult:
         queue_offset: int = -1,
         store_timestamp: int = 0,
         count: int = 1,
-        physical_offsets: list[int] | None = None,
+        physical_offsets: Sequence[int] | None = None,
     ) -> None:
         self.status = status
         self.physical_offset = physical_offset

@@ -15,9 +15,9 @@ from functools import partial
 from itertools import count as count_from
 from typing import TYPE_CHECKING, Any
 
+from rocketmq_sdk.broker_embedded.store.append.batch_units import queue_units, tags_codes
 from rocketmq_sdk.broker_embedded.store.append.client_batch import ClientBatch
 from rocketmq_sdk.broker_embedded.store.append.run import Run
-from rocketmq_sdk.broker_embedded.store.append.tags_codes import tags_codes
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.index.keys import alike
 from rocketmq_sdk.broker_embedded.store.index.service import IndexService, is_indexed
@@ -35,7 +35,6 @@ from rocketmq_sdk.broker_embedded.store.queues.queue_dispatcher import (
     QueueDispatcher,
     inner_count,
 )
-from rocketmq_sdk.broker_embedded.store.queues.unit_chain import UNIT
 from rocketmq_sdk.errors import LocalProtocolError, ProtocolError, StoreError, StoreFullError
 from rocketmq_sdk.model.properties import INNER_BASE, INNER_NUM, property_in_text, without_property
 from rocketmq_sdk.protocol.flags import SysFlag
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from rocketmq_sdk.broker_embedded.store.config import StoreConfig
+    from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes
     from rocketmq_sdk.broker_embedded.store.flush.log_flusher import LogFlusher
     from rocketmq_sdk.broker_embedded.store.flush.queue_flusher import QueueFlusher
     from rocketmq_sdk.broker_embedded.store.state import StoreState
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _TRANSACTION_BITS = SysFlag.TRANSACTION_ROLLBACK
 _INNER_BATCH = SysFlag.INNER_BATCH
-_pack_unit = UNIT.pack
 Entry = tuple[Queue, int, int, bytes]
 """Queue, queue offset, how many offsets it takes there (0: none), stored properties."""
 _Pending = tuple[int, int, "Callable[..., None]", tuple[Any, ...]]
@@ -262,7 +261,7 @@ class Appender:
         for lane in run.lanes:
             queue, units = lane.queue, lane.units
             if units and not queue.removed:
-                queue.append_all(units, run.end)
+                queue.append_all(b"".join(units), run.end)
                 if not queue.dirty:
                     self._mark_dirty(queue)
         if self._index.noting:
@@ -374,7 +373,7 @@ class Appender:
 
     def _encode_batch(
         self, queue: Queue, message: MessageToStore, batch: ClientBatch, now: int, start: int
-    ) -> bytes:
+    ) -> Bytes:
         """The records of a batch, from a position on. Raises `ProtocolError`."""
         return batch.encode(
             queue.topic_bytes,
@@ -389,7 +388,7 @@ class Appender:
             reconsume_times=message.reconsume_times,
         )
 
-    def _append_run(self, encode: Callable[[int], bytes]) -> tuple[int, int]:
+    def _append_run(self, encode: Callable[[int], Bytes]) -> tuple[int, int]:
         """Append a run of records, all in one file, by one write.
 
         `encode` makes them for the position of the first; it is called once more when
@@ -460,7 +459,7 @@ class Appender:
     ) -> None:
         """Put the messages of a batch into their queue."""
         positions, sizes, properties = batch.positions, batch.sizes, batch.properties
-        same = alike(properties)
+        same = alike(properties, equally_long=batch.alike)
         codes = tags_codes(properties, same)
         if not isinstance(queue, ConsumeQueue) or queue.ext is not None:
             for offset, position, size, code, raw in zip(
@@ -473,7 +472,7 @@ class Appender:
             self._note_batch(queue.topic, properties, positions, now, same)
         if queue.removed:
             return
-        queue.append_all(list(map(_pack_unit, positions, sizes, codes)), end)
+        queue.append_all(queue_units(positions, sizes, codes), end)
         self._mark_dirty(queue)
         self._state.dispatched_timestamp = now
         if self._is_heard(queue.topic):

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import struct
 import zlib
+from functools import lru_cache
 from itertools import accumulate, chain, repeat
 from itertools import count as count_from
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded.store.columns import columns, rising_columns, set_columns
 from rocketmq_sdk.errors import LocalProtocolError
 from rocketmq_sdk.protocol.batch_codec import decode_batch
 from rocketmq_sdk.protocol.message_codec import (
@@ -23,6 +25,9 @@ from rocketmq_sdk.protocol.message_codec import (
     MAGIC_V1,
     MAGIC_V2,
     MAX_TOPIC_BYTES_V1,
+    POSITION_BODY_CRC,
+    POSITION_PHYSICAL_OFFSET,
+    POSITION_QUEUE_OFFSET,
     record_form,
 )
 from rocketmq_sdk.protocol.property_crc import fill_property_crc, reserve_property_crc
@@ -30,15 +35,21 @@ from rocketmq_sdk.protocol.property_crc import fill_property_crc, reserve_proper
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes
+
 _FRAME: Final = Struct(">iIIii")
 _SHORT: Final = Struct(">h")
 _LONGEST: Final = 0x7FFF
 """Bytes of the longest properties."""
 _SHARED: Final = tuple(Struct(f">iq{born}sq{store}siq") for store in (8, 20) for born in (8, 20))
 """System flag to prepared offset, by the two host bits: the same in all records."""
-_BEGIN: Final = Struct(">iI")
-_PLACE: Final = Struct(">ii")
 _HEADS: Final = tuple(Struct(f">iIIiiqq{shared.size}si") for shared in _SHARED)
+_COMPARED: Final = (0, 1, 2, 3, *range(12, _FRAME.size))
+"""Where a message in a batch has its size, its flag and the size of its body."""
+_WITHOUT_SIGN: Final = bytes(byte & 0x7F for byte in range(256))
+_MOST_AT_ONCE: Final = 1024
+_FORMS: Final = 16
+"""A producer's batches mostly have the same form, or one of few."""
 
 
 class ClientBatch:
@@ -48,11 +59,11 @@ class ClientBatch:
     """
 
     __slots__ = (
-        "_alike",
         "_bodies",
         "_flags",
         "_lengths",
         "_with_crc",
+        "alike",
         "positions",
         "properties",
         "sizes",
@@ -71,16 +82,17 @@ class ClientBatch:
         self.properties: Sequence[bytes] = []
         """The stored properties of each message."""
         self.sizes: list[int] = []
-        self.positions: list[int] = []
-        self._alike = self._split_alike(data)
-        if not self._alike:
+        self.positions: Sequence[int] = []
+        self.alike = self._split_alike(data)
+        """Whether all messages have the same lengths and flag."""
+        if not self.alike:
             self._split(data)
         if with_crc:
             self.properties = [
                 reserve_property_crc(text, from_batch=True) for text in self.properties
             ]
             self._lengths = [_length(text) for text in self.properties]
-            self._alike = False
+            self.alike = False
 
     def _split_alike(self, data: bytes) -> bool:
         """`_split` of messages with the same lengths and flag, without a look at each.
@@ -94,13 +106,15 @@ class ClientBatch:
         rest = total - start - length - _SHORT.size
         if length < 0 or not 0 <= rest <= _LONGEST or size % total:
             return False
-        parts = struct.iter_unpack(f"{start}s{length}s{_SHORT.size}s{rest}s", data)
-        columns: list[tuple[bytes, ...]] = list(zip(*parts, strict=True))
-        heads, bodies, lengths, properties = columns
-        count, behind = len(heads), _SHORT.pack(rest)
-        if heads.count(heads[0]) != count or lengths.count(behind) != count:
+        count, behind = size // total, start + length
+        if data[behind : behind + _SHORT.size] != _SHORT.pack(rest):
             return False
-        self._bodies, self._lengths, self.properties = bodies, lengths, properties
+        for place in (*_COMPARED, behind, behind + 1):
+            if data[place::total].count(data[place]) != count:
+                return False
+        parts = _parts(data, length, rest, count)
+        self._bodies, self.properties = parts[::2], parts[1::2]
+        self._lengths = [data[behind : behind + _SHORT.size]] * count
         self._flags = [flag] * count
         return True
 
@@ -153,7 +167,7 @@ class ClientBatch:
         store_timestamp: int,
         store_host: bytes,
         reconsume_times: int,
-    ) -> bytes:
+    ) -> Bytes:
         """The records for the log from `position` on, the rest as in `encode_record`.
 
         Raises `LocalProtocolError` when a part does not fit its field.
@@ -174,8 +188,8 @@ class ClientBatch:
                 reconsume_times,
                 0,
             )
-            if self._alike:
-                return self._join_alike(magic, queue_id, queue_offset, shared, middle)
+            if self.alike:
+                return self._join_alike(head, magic, queue_id, queue_offset, shared, middle)
             records = self._join_each(head, magic, queue_id, queue_offset, shared, middle)
         except struct.error as error:
             raise LocalProtocolError(
@@ -183,39 +197,37 @@ class ClientBatch:
             ) from error
         return self._filled(records) if self._with_crc else records
 
-    def _checks(self) -> list[int]:
-        """The CRCs of the bodies, as records have them."""
-        crc32 = zlib.crc32
-        return [crc32(body) & BODY_CRC_MASK for body in self._bodies]
-
     def _join_alike(
-        self, magic: int, queue_id: int, queue_offset: int, shared: bytes, middle: bytes
-    ) -> bytes:
-        """The records of messages that are alike, each by one call.
+        self,
+        head: Struct,
+        magic: int,
+        queue_id: int,
+        queue_offset: int,
+        shared: bytes,
+        middle: bytes,
+    ) -> bytearray:
+        """The records of messages that are alike.
 
-        `middle` stands between body and length of the properties. Raises
-        `struct.error`.
+        The head of the first one goes in front of all of them; then the numbers are set
+        in which the heads differ. `middle` stands between body and length of the
+        properties. Raises `struct.error`.
         """
-        bodies, properties = self._bodies, self.properties
-        size = len(bodies[0])
-        begin, place = _BEGIN.pack(self.sizes[0], magic), _PLACE.pack(queue_id, self._flags[0])
-        shared += size.to_bytes(4, "big")
-        middle += self._lengths[0]
-        pack = Struct(f">8sI8sqq{len(shared)}s{size}s{len(middle)}s{len(properties[0])}s").pack
-        each = zip(
-            self._checks(),
-            count_from(queue_offset),
-            self.positions,
-            bodies,
-            properties,
-            strict=False,
+        bodies, positions = self._bodies, self.positions
+        count, size, body_size = len(bodies), self.sizes[0], len(bodies[0])
+        first = head.pack(
+            size, magic, 0, queue_id, self._flags[0], queue_offset, positions[0], shared, body_size
         )
-        return b"".join(
-            [
-                pack(begin, check, place, offset, position, shared, body, middle, text)
-                for check, offset, position, body, text in each
-            ]
-        )
+        pieces = [first, b"", middle + self._lengths[0], b""] * count
+        pieces[1::4] = bodies
+        pieces[3::4] = self.properties
+        records = bytearray().join(pieces)
+        offsets = range(queue_offset, queue_offset + count)
+        set_columns(records, size, POSITION_QUEUE_OFFSET, rising_columns(offsets))
+        set_columns(records, size, POSITION_PHYSICAL_OFFSET, rising_columns(positions))
+        set_columns(records, size, POSITION_BODY_CRC, columns(list(map(zlib.crc32, bodies))))
+        signs = records[POSITION_BODY_CRC::size]
+        records[POSITION_BODY_CRC::size] = signs.translate(_WITHOUT_SIGN)
+        return records
 
     def _join_each(
         self,
@@ -227,11 +239,12 @@ class ClientBatch:
         middle: bytes,
     ) -> bytes:
         """`_join_alike` for messages that are not."""
+        crc32 = zlib.crc32
         heads = map(
             head.pack,
             self.sizes,
             repeat(magic),
-            self._checks(),
+            [crc32(body) & BODY_CRC_MASK for body in self._bodies],
             repeat(queue_id),
             self._flags,
             count_from(queue_offset),
@@ -247,16 +260,15 @@ class ClientBatch:
     def _place(self, position: int, fixed: int) -> None:
         """Note where the records are that take so many bytes besides what differs."""
         bodies, properties = self._bodies, self.properties
-        if self._alike:
+        if self.alike:
             count, size = len(bodies), fixed + len(bodies[0]) + len(properties[0])
             self.sizes = [size] * count
-            self.positions = list(range(position, position + count * size, size))
+            self.positions = range(position, position + count * size, size)
             return
         self.sizes = [
             fixed + len(body) + len(text) for body, text in zip(bodies, properties, strict=True)
         ]
-        self.positions = list(accumulate(self.sizes, initial=position))
-        self.positions.pop()
+        self.positions = list(accumulate(self.sizes, initial=position))[:-1]
 
     def _filled(self, records: bytes) -> bytes:
         """The records with the CRC in its place."""
@@ -267,6 +279,20 @@ class ClientBatch:
                 for size, end in zip(self.sizes, ends, strict=True)
             ]
         )
+
+
+@lru_cache(_FORMS)
+def _form(body_size: int, properties_size: int, count: int) -> Struct:
+    """What takes bodies and properties out of messages that are alike."""
+    return Struct(f"{_FRAME.size}x{body_size}s{_SHORT.size}x{properties_size}s" * count)
+
+
+def _parts(data: bytes, body_size: int, properties_size: int, count: int) -> tuple[bytes, ...]:
+    """Body and properties of each of the messages of a batch, which are alike."""
+    if count <= _MOST_AT_ONCE:
+        parts: tuple[bytes, ...] = _form(body_size, properties_size, count).unpack(data)
+        return parts
+    return tuple(chain.from_iterable(_form(body_size, properties_size, 1).iter_unpack(data)))
 
 
 def _length(properties: bytes) -> bytes:

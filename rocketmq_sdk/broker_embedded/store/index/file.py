@@ -17,6 +17,8 @@ from __future__ import annotations
 import mmap
 import sys
 from array import array
+from functools import lru_cache
+from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -41,6 +43,9 @@ _BLOCK_ENTRIES: Final = 200
 _STEPS_PER_PAUSE: Final = 2000
 _SWAPPED: Final = sys.byteorder == "little"
 _pack = ENTRY.pack
+_FIELDS: Final = 4
+_FORMS: Final = 16
+"""How many forms of batches are remembered; those of a producer mostly have one."""
 _MEMORY_SHARE: Final = 4096
 _MEMORY_ENTRIES_SHARE: Final = 320
 
@@ -53,6 +58,12 @@ def sizes_in(files: FileSystem, config: StoreConfig) -> tuple[int, int]:
     return min(config.max_hash_slot_num, max(1000, limit // _MEMORY_SHARE)), min(
         config.max_index_num, max(1000, limit // _MEMORY_ENTRIES_SHARE)
     )
+
+
+@lru_cache(_FORMS)
+def _entries(count: int) -> Struct:
+    """So many entries as one struct."""
+    return Struct(">" + "iqii" * count)
 
 
 def file_size(slot_count: int, capacity: int) -> int:
@@ -249,7 +260,52 @@ class IndexFile:
             if 0 < begin <= store_timestamp
             else 0
         )
+        if not self._put_apart(heads, hashes, offsets, seconds):
+            self._put_each(heads, hashes, offsets, seconds)
+        self.count = number + len(hashes)
+        self.end_offset = offsets[-1]
+        self.end_timestamp = store_timestamp
+        self.changed = True
+        return True
+
+    def _put_apart(
+        self, heads: memoryview, hashes: Sequence[int], offsets: Sequence[int], seconds: int
+    ) -> bool:
+        """Add entries that lie in different slots, as those of unique keys mostly do.
+
+        False, and nothing is done, for others.
+        """
+        slot_count, number, count = self.slot_count, self.count, len(hashes)
+        slots = [value % slot_count for value in hashes]
+        if count == 1 or len(set(slots)) != count:
+            return False
+        previous: tuple[int, ...] = itemgetter(*slots)(heads)
+        new = previous.count(0)
+        if new != count and (min(previous) < 0 or max(previous) > number):
+            return False
+        fields = [seconds] * (count * _FIELDS)
+        fields[::_FIELDS] = hashes
+        fields[1::_FIELDS] = offsets
+        fields[3::_FIELDS] = previous
+        self._tail += _entries(count).pack(*fields)
+        self.used_slots += new
+        for slot, entry in zip(slots, range(number, number + count), strict=True):
+            heads[slot] = entry
+        slots.sort()  # which they mostly are already: keys are counted up
+        dirty_pages, low, high = self._dirty_pages, slots[0], slots[-1]
+        if high - low < _PAGE_SLOTS:
+            dirty_pages[low // _PAGE_SLOTS] = dirty_pages[high // _PAGE_SLOTS] = 1
+        else:
+            for slot in slots:
+                dirty_pages[slot // _PAGE_SLOTS] = 1
+        return True
+
+    def _put_each(
+        self, heads: memoryview, hashes: Sequence[int], offsets: Sequence[int], seconds: int
+    ) -> None:
+        """Add entries one by one."""
         slot_count, tail, dirty_pages = self.slot_count, self._tail, self._dirty_pages
+        number = self.count
         for value, offset in zip(hashes, offsets, strict=True):
             slot = value % slot_count
             previous = heads[slot]
@@ -260,11 +316,6 @@ class IndexFile:
             heads[slot] = number
             dirty_pages[slot // _PAGE_SLOTS] = 1
             number += 1
-        self.count = number
-        self.end_offset = offsets[-1]
-        self.end_timestamp = store_timestamp
-        self.changed = True
-        return True
 
     def write_out(self) -> None:
         """Write out what is only in memory. Raises `StoreError`.

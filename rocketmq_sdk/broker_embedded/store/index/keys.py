@@ -12,6 +12,8 @@ differ only near their end (a time and a counter).
 
 from __future__ import annotations
 
+import struct
+from functools import lru_cache
 from operator import mul
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +48,8 @@ _UNIQ_KEY_AT: Final = len(_UNIQ_KEY)
 _UNIQ_KEY_BYTES: Final = _UNIQ_KEY.encode()
 _END_BYTE: Final = _END.encode()
 COUNTER: Final = 4
+_FORMS: Final = 16
+"""How many forms of batches are remembered; those of a producer mostly have one."""
 _COUNTER_WEIGHT: Final = _HEAD_WEIGHTS[COUNTER]
 
 
@@ -84,54 +88,67 @@ def _property(text: str, name: str, marker: str) -> str | None:
 
 _FARTHEST: Final = 255 * (29791 + 961 + 31 + 1)
 """The most that the last four characters of a key add to a hash."""
-Alike = tuple[int, list[bytes]]
-"""Where a unique key ends, and columns of its last characters: see `alike`."""
+Alike = tuple[int, bytes]
+"""Where a unique key ends, and the last characters of all keys: see `alike`."""
 
 
-def alike(properties: Sequence[bytes]) -> Alike | None:
+def alike(properties: Sequence[bytes], *, equally_long: bool = False) -> Alike | None:
     """What texts of properties that begin with a unique key differ in, if in little.
 
-    Returns where the key ends in all of them, and of its last `COUNTER` characters the
-    first ones of all texts, the second ones and so on. None when the texts differ in
-    more, as in most batches and runs of one producer they do not.
+    Returns where the key ends in all of them, and the last `COUNTER` characters of each
+    key, joined. None when the texts differ in more, as in most batches and runs of one
+    producer they do not. `equally_long`: it is known that they have the same length.
     """
     first, count = properties[0], len(properties)
     length = len(first)
     end = first.find(_END_BYTE, _UNIQ_KEY_AT) if first.startswith(_UNIQ_KEY_BYTES) else -1
-    if end < _UNIQ_KEY_AT + COUNTER or set(map(len, properties)) != {length}:
+    if end < _UNIQ_KEY_AT + COUNTER:
+        return None
+    if not equally_long and set(map(len, properties)) != {length}:
         return None
     # Nothing is done for each text, except by C.
     texts, sample, same = bytearray().join(properties), bytearray(first), b"0" * count
-    columns: list[bytes] = []
-    for place in range(end - COUNTER, end):
-        columns.append(bytes(texts[place::length]))
-        texts[place::length] = same
-        sample[place] = same[0]
-    return (end, columns) if texts == sample * count and b"".join(columns).isalnum() else None
+    counters = bytearray(COUNTER * count)
+    for place, at in enumerate(range(end - COUNTER, end)):
+        counters[place::COUNTER] = texts[at::length]
+        texts[at::length] = same
+        sample[at] = same[0]
+    return (end, bytes(counters)) if texts == sample * count and counters.isalnum() else None
 
 
-def _hashes_of_counters(stem: int, counters: Sequence[bytes]) -> list[int]:
-    """The hashes of keys of which the last characters differ, given by columns.
+def _hashes_of_counters(stem: int, counters: bytes) -> Sequence[int]:
+    """The hashes of keys of which the last characters differ.
 
-    `stem` is the hash of what is in front of them. Most keys of a batch lie so close
-    together that all their sums are numbers of one sign, which is looked at once.
+    `stem` is the hash of what is in front of them. All sums are made at once: the
+    counters are the digits of one number, of `COUNTER` bytes each. Most keys of a batch
+    lie so close together that all their sums are numbers of one sign, which is looked
+    at once.
     """
-    first, second, third, last = counters
-    low, count = stem & _MASK, len(last)
+    ones, even, low_half = _digits(len(counters) // COUNTER)
+    number = int.from_bytes(counters)
+    pairs = (number >> 8 & even) * 31 + (number & even)
+    sums = (pairs >> 16 & low_half) * 961 + (pairs & low_half)
+    low = stem & _MASK
     high = low + _FARTHEST
-    if first.count(first[0]) == count == second.count(second[0]):
-        common = low + first[0] * 29791 + second[0] * 961
-        sums = [common + c * 31 + d for c, d in zip(third, last, strict=True)]
-    else:
-        sums = [
-            low + a * 29791 + b * 961 + c * 31 + d
-            for a, b, c, d in zip(first, second, third, last, strict=True)
-        ]
     if high < _SMALLEST:
-        return sums
+        return _of_digits(sums + low * ones, len(counters))
     if low > _SMALLEST and high <= _MASK:
-        return [_MASK + 1 - value for value in sums]
-    return list(map(_absolute, sums))
+        return _of_digits((_MASK + 1 - low) * ones - sums, len(counters))
+    return [_absolute(low + value) for value in _of_digits(sums, len(counters))]
+
+
+@lru_cache(_FORMS)
+def _digits(count: int) -> tuple[int, int, int]:
+    """Numbers with so many digits: each is 1, or has its even bytes or low half set."""
+    digits = (b"\0\0\0\1", b"\0\xff\0\xff", b"\0\0\xff\xff")
+    ones, even, low_half = [int.from_bytes(digit * count) for digit in digits]
+    return ones, even, low_half
+
+
+def _of_digits(number: int, size: int) -> tuple[int, ...]:
+    """The digits of a number that has so many bytes."""
+    digits: tuple[int, ...] = struct.unpack(f">{size // COUNTER}I", number.to_bytes(size))
+    return digits
 
 
 class KeyHasher:
@@ -177,9 +194,9 @@ class KeyHasher:
         self,
         topic: str,
         properties: Sequence[bytes],
-        positions: list[int],
+        positions: Sequence[int],
         same: Alike | None = None,
-    ) -> tuple[list[int], list[int]]:
+    ) -> tuple[Sequence[int], Sequence[int]]:
         """The hashes of the entries of several messages.
 
         Returns them with a list that has the position of its message for each hash.
@@ -224,8 +241,8 @@ class KeyHasher:
         return found, at
 
     def _of_alike(
-        self, topic: str, first: bytes, end: int, counters: list[bytes]
-    ) -> tuple[list[int], list[int]] | None:
+        self, topic: str, first: bytes, end: int, counters: bytes
+    ) -> tuple[Sequence[int], list[int]] | None:
         """The hashes of the unique keys of messages that are `alike`, and of the rest.
 
         None where the first one, which stands for all, is not as usual.
@@ -239,8 +256,8 @@ class KeyHasher:
 
     @staticmethod
     def _with_others(
-        hashes: tuple[list[int], list[int]], positions: list[int]
-    ) -> tuple[list[int], list[int]]:
+        hashes: tuple[Sequence[int], list[int]], positions: Sequence[int]
+    ) -> tuple[Sequence[int], Sequence[int]]:
         """Hashes of unique keys, each followed by those of the rest."""
         keys, others = hashes
         if not others:

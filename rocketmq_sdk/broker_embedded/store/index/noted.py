@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded.store.index.keys import COUNTER
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -27,20 +29,31 @@ class NotedBatch:
     The first `made` of them are in the index.
     """
 
-    __slots__ = ("made", "positions", "properties", "same", "store_timestamp", "topic")
+    __slots__ = (
+        "characters",
+        "made",
+        "positions",
+        "properties",
+        "same",
+        "store_timestamp",
+        "topic",
+    )
 
     def __init__(
         self,
         topic: str,
         properties: Sequence[bytes],
-        positions: list[int],
+        positions: Sequence[int],
         store_timestamp: int,
+        characters: int,
         same: Alike | None = None,
     ) -> None:
         self.topic = topic
         self.properties = properties
         self.positions = positions
         self.store_timestamp = store_timestamp
+        self.characters = characters
+        """The properties of all of them."""
         self.same = same
         """What `alike` says of the properties, where it has been asked."""
         self.made = 0
@@ -48,7 +61,7 @@ class NotedBatch:
     @property
     def work(self) -> int:
         """How much work it is to index them."""
-        return work_of(len(self.positions), sum(map(len, self.properties)))
+        return work_of(len(self.positions), self.characters)
 
 
 Noted = tuple[str, str, int, int] | NotedBatch
@@ -63,22 +76,44 @@ def work_of(messages: int, characters: int) -> int:
 def batches_of(
     topic: str,
     properties: Sequence[bytes],
-    positions: list[int],
+    positions: Sequence[int],
     store_timestamp: int,
     same: Alike | None = None,
 ) -> Iterator[NotedBatch]:
     """Messages of a batch in parts that do not take long."""
-    if len(positions) <= _AT_ONCE and sum(map(len, properties)) < _AT_ONCE * _OF_ONE:
-        yield NotedBatch(topic, properties, positions, store_timestamp, same)
+    if same is not None:
+        yield from _alike_batches(topic, properties, positions, store_timestamp, same)
+        return
+    characters = sum(map(len, properties))
+    if len(positions) <= _AT_ONCE and characters < _AT_ONCE * _OF_ONE:
+        yield NotedBatch(topic, properties, positions, store_timestamp, characters)
         return
     first = characters = 0
     for end, one in enumerate(properties, 1):
         characters += len(one)
-        if end - first >= _AT_ONCE or characters >= _AT_ONCE * _OF_ONE:
-            yield NotedBatch(topic, properties[first:end], positions[first:end], store_timestamp)
+        if end - first >= _AT_ONCE or characters >= _AT_ONCE * _OF_ONE or end == len(properties):
+            part = slice(first, end)
+            yield NotedBatch(topic, properties[part], positions[part], store_timestamp, characters)
             first, characters = end, 0
-    if first < len(positions):
-        yield NotedBatch(topic, properties[first:], positions[first:], store_timestamp)
+
+
+def _alike_batches(
+    topic: str,
+    properties: Sequence[bytes],
+    positions: Sequence[int],
+    store_timestamp: int,
+    same: Alike,
+) -> Iterator[NotedBatch]:
+    """`batches_of` for messages that are alike."""
+    length, (key_end, counters) = len(properties[0]), same
+    most = min(_AT_ONCE, max(1, _AT_ONCE * _OF_ONE // length))
+    for first in range(0, len(properties), most):
+        part = slice(first, first + most)
+        texts, ends = properties[part], counters[first * COUNTER : (first + most) * COUNTER]
+        characters = length * len(texts)
+        yield NotedBatch(
+            topic, texts, positions[part], store_timestamp, characters, (key_end, ends)
+        )
 
 
 class Waiting(deque[Noted]):
@@ -107,6 +142,5 @@ class Waiting(deque[Noted]):
     def characters(self) -> int:
         """The properties of all of them."""
         return sum(
-            sum(map(len, noted.properties)) if isinstance(noted, NotedBatch) else len(noted[1])
-            for noted in self
+            noted.characters if isinstance(noted, NotedBatch) else len(noted[1]) for noted in self
         )

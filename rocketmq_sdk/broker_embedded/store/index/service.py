@@ -432,7 +432,7 @@ class IndexService:
         self,
         topic: str,
         properties: Sequence[bytes],
-        positions: list[int],
+        positions: Sequence[int],
         store_timestamp: int,
         same: Alike | None = None,
     ) -> None:

@@ -257,7 +257,7 @@ class CommitLog:
         self.position = self.written = file.end
         self._enter(following)
 
-    def append(self, records: bytes, end: int) -> None:
+    def append(self, records: Bytes, end: int) -> None:
         """Append one record, or several joined, at the position from `make_room`.
 
         `end` is the position after it. Raises `StoreError` without appending.
@@ -284,7 +284,7 @@ class CommitLog:
         self._segment += records
         self.position = end
 
-    def _write_now(self, records: bytes, end: int) -> None:
+    def _write_now(self, records: Bytes, end: int) -> None:
         self.write_out()
         file = self._file
         assert file is not None

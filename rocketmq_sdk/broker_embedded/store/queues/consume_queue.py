@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_sdk.broker_embedded.store.files.chained_file import ChainedFile
-    from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
+    from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes, FileSystem
 
 DIRECTORY: Final = "consumequeue"
 MAX_QUEUE_OFFSET: Final = (1 << 58) - 1
@@ -64,11 +64,11 @@ class ConsumeQueue(UnitChain):
         if len(tail) >= self._spill_at:
             self._spill()
 
-    def append_all(self, units: list[bytes], physical_end: int) -> None:
+    def append_all(self, units: Bytes, physical_end: int) -> None:
         """Add units as they are stored; the last one's record ends at a position."""
         tail = self._tail[1]
-        tail += b"".join(units)
-        self.end += len(units)
+        tail += units
+        self.end += len(units) // self.unit_size
         self.max_physical = physical_end
         if len(tail) >= self._spill_at:
             self._spill()

@@ -73,8 +73,60 @@ def test_records_are_those_of_single_messages(
     for _again in range(2):  # as where the records begin a new file
         assert batch.encode(topic, 1000, queue_offset=7, **shared) == b"".join(wanted)
     assert batch.sizes == list(map(len, wanted))
-    assert batch.positions == [1000 + sum(batch.sizes[:index]) for index in range(len(items))]
+    assert list(batch.positions) == [1000 + sum(batch.sizes[:index]) for index in range(len(items))]
     assert with_crc or list(batch.properties) == [properties for _, _, properties in items]
+
+
+MANY = st.builds(
+    lambda count, first, rest: [
+        (0, bytes([index % 256]) * 40, b"UNIQ_KEY\x01%032X\x02%b" % (first + index, rest))
+        for index in range(count)
+    ],
+    st.sampled_from([1, 2, 100, 188, 1024, 1025]),
+    st.integers(0, 2**100),
+    st.sampled_from([b"", b"WAIT\x01true\x02"]),
+)
+ODD = st.sampled_from(
+    [
+        (1, b"b" * 40, b"p" * 42),
+        (0, b"b" * 41, b"p" * 41),
+        (0, b"b" * 39, b"p" * 42),
+        (0, b"b" * 40, b""),
+    ]
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(MANY, st.none() | ODD, st.floats(0, 1), st.integers(0, 1 << 40), st.integers(0, 1 << 50))
+def test_records_of_messages_that_are_nearly_alike(
+    items: list[tuple[int, bytes, bytes]],
+    odd: tuple[int, bytes, bytes] | None,
+    where: float,
+    offset: int,
+    position: int,
+) -> None:
+    """All are alike but for the bytes of bodies and properties, or all but one are."""
+    if odd is not None:
+        items[int(where * (len(items) - 1))] = odd
+    wanted, end = [], position
+    for index, (flag, body, properties) in enumerate(items):
+        place = {"queue_offset": offset + index, "physical_offset": end}
+        fields: dict[str, Any] = {**PLAIN, **place}
+        wanted.append(encode_record(b"t", body, properties, flag=flag, prepared_offset=0, **fields))
+        end += len(wanted[-1])
+    batch = ClientBatch(encode_batch(items))
+    assert batch.alike or odd
+    assert batch.encode(b"t", position, **{**PLAIN, "queue_offset": offset}) == b"".join(wanted)
+    assert list(batch.properties) == [properties for _, _, properties in items]
+
+
+def test_numbers_of_a_batch_that_nobody_reads_do_not_matter() -> None:
+    """Magic and CRC, which clients leave 0."""
+    data = bytearray(encode_batch([(0, b"body", b"p")] * 2))
+    data[4:12] = b"whatever"
+    batch = ClientBatch(bytes(data))
+    assert batch.alike
+    assert list(batch.properties) == [b"p"] * 2
 
 
 @settings(deadline=None, max_examples=150)
@@ -103,7 +155,12 @@ def outcome(read: Callable[[], list[tuple[int, bytes, bytes]]]) -> object:
 
 def test_what_does_not_fit_is_refused() -> None:
     batch = ClientBatch(encode_batch([(0, b"body", b"")]))
-    for wrong in ({"queue_id": 2**31}, {"born_timestamp": 2**63}, {"born_host": b"1234567"}):
+    for wrong in (
+        {"queue_id": 2**31},
+        {"queue_offset": 2**63},
+        {"born_timestamp": 2**63},
+        {"born_host": b"1234567"},
+    ):
         with pytest.raises(LocalProtocolError):
             batch.encode(b"t", 0, **{**PLAIN, **wrong})
     with pytest.raises(LocalProtocolError, match="32769 bytes with their CRC"):

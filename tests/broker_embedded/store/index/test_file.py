@@ -6,6 +6,8 @@ from itertools import islice
 from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.index.file import (
@@ -59,6 +61,48 @@ def test_entries_added_together_or_written_early_make_the_same_file() -> None:
     expected = content(filled(together=False, between=False))
     for together, between in ((True, False), (False, True), (True, True)):
         assert content(filled(together=together, between=between)) == expected
+
+
+NEIGHBOURS = st.builds(
+    lambda first, step, count: [abs(first + index * step) for index in range(count)],
+    st.integers(0, (1 << 31) - 200_000),
+    st.integers(1, 500),
+    st.integers(1, 120),
+)
+HASHES = NEIGHBOURS | st.lists(st.integers(0, (1 << 31) - 1), min_size=1, max_size=120)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(HASHES, min_size=1, max_size=6),
+    st.dictionaries(st.integers(0, SLOTS - 1), st.integers(-(1 << 31), (1 << 31) - 1), max_size=9),
+)
+def test_entries_in_one_call_are_those_of_single_ones(
+    batches: list[list[int]], damage: dict[int, int]
+) -> None:
+    """Whatever slots they share, and what damage has left in slots."""
+    contents: list[bytes] = []
+    for together in (True, False):
+        files = MemoryFileSystem()
+        file = IndexFile.create(files, PATH, SLOTS, CAPACITY, None)
+        file.put([1], 5, 1_700_000_000_000)
+        file.write_out()
+        for slot, number in damage.items():
+            files.open(PATH).pwrite(
+                number.to_bytes(SLOT_SIZE, signed=True), HEADER_SIZE + slot * SLOT_SIZE
+            )
+        file = IndexFile(files.open(PATH), "20260101000000000", SLOTS, CAPACITY)
+        file.load()
+        for turn, hashes in enumerate(batches):
+            positions = range(1000 * turn + 10, 1000 * turn + 10 + 3 * len(hashes), 3)
+            if together:
+                assert file.put_all(hashes, positions, 1_700_000_000_000 + turn)
+            else:
+                for value, position in zip(hashes, positions, strict=True):
+                    assert file.put([value], position, 1_700_000_000_000 + turn) == 1
+        file.write_out()
+        contents.append(content(files))
+    assert contents[0] == contents[1]
 
 
 def test_entries_that_were_written_alone_are_found_and_no_header_tells_of_them() -> None:

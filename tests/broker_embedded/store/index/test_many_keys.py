@@ -7,10 +7,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.store.index import service
+from rocketmq_sdk.broker_embedded.store.index.keys import alike
 from rocketmq_sdk.broker_embedded.store.index.noted import Waiting, batches_of
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.broker import open_broker, send_request
@@ -18,7 +20,6 @@ from support.store import message, open_store, small_config
 from support.turns import counted_turns
 
 if TYPE_CHECKING:
-    import pytest
     from trio.testing import MockClock
 
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
@@ -52,6 +53,22 @@ async def test_those_of_a_batch_as_well() -> None:
     assert [position for batch in batches for position in batch.positions] == list(range(260))
     assert [text for batch in batches for text in batch.properties] == properties
     assert max(batch.work for batch in batches) < 300
+    assert Waiting(batches).characters == sum(map(len, properties))
+
+
+@pytest.mark.parametrize("length", [0, 10, 300, 30_000])
+async def test_parts_of_a_batch_whose_messages_are_alike(length: int) -> None:
+    properties = [
+        b"UNIQ_KEY\x01%032X\x02WAIT\x01%b\x02" % (number, b"w" * length) for number in range(230)
+    ]
+    same, positions = alike(properties), range(7, 7 + 230 * 99, 99)
+    assert same is not None
+    batches = list(batches_of("T", properties, positions, 0, same))
+    assert [position for batch in batches for position in batch.positions] == list(positions)
+    assert [text for batch in batches for text in batch.properties] == properties
+    for batch in batches:
+        assert batch.same == alike(batch.properties)
+        assert batch.work <= 200 or len(batch.positions) == 1
     assert Waiting(batches).characters == sum(map(len, properties))
 
 

@@ -1,20 +1,24 @@
-"""The tags codes of a client's batch, which its queue units hold."""
+"""The queue units of a client's batch, and the tags codes that they hold."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded.store.columns import rising_columns, set_columns
+from rocketmq_sdk.broker_embedded.store.queues.unit_chain import UNIT
 from rocketmq_sdk.model.properties import TAGS, UNIQ_KEY, property_in_text
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes
     from rocketmq_sdk.broker_embedded.store.index.keys import Alike
 
 _UNIQ_KEY: Final = f"{UNIQ_KEY}\x01".encode()
 _UNIQ_KEY_SIZE: Final = len(_UNIQ_KEY)
 _END: Final = b"\x02"
+_pack = UNIT.pack
 
 
 def tags_codes(properties: Sequence[bytes], same: Alike | None) -> list[int]:
@@ -37,3 +41,15 @@ def tags_codes(properties: Sequence[bytes], same: Alike | None) -> list[int]:
             code = known[rest] = tags_code(property_in_text(rest.decode("utf-8", "replace"), TAGS))
         codes.append(code)
     return codes * times
+
+
+def queue_units(positions: Sequence[int], sizes: Sequence[int], codes: Sequence[int]) -> Bytes:
+    """The units of records, joined.
+
+    Records of one size lie at positions that come as a range.
+    """
+    if not isinstance(positions, range) or codes.count(codes[0]) != len(codes):
+        return b"".join(map(_pack, positions, sizes, codes))
+    units = bytearray(_pack(positions[0], sizes[0], codes[0]) * len(positions))
+    set_columns(units, UNIT.size, 0, rising_columns(positions))
+    return units
