@@ -66,7 +66,7 @@ def _alike() -> None:
 
     _replace(ClientBatch, "_split_alike", lambda *_: False)
     for module in (appender, keys):
-        _replace(module, "alike", lambda _properties: None)
+        _replace(module, "alike", lambda _properties, **_known: None)
 
 
 def _client_sends() -> None:

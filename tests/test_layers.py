@@ -134,7 +134,7 @@ ROOMS = {
         ["broker"],
     ],
     "broker_embedded.store": [
-        ["config", "messages", "files", "services"],
+        ["config", "messages", "files", "services", "columns"],
         ["state", "log"],
         ["queues"],
         ["index", "following"],
