@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _LONG: Final = struct.Struct(">q")
-_FORMS: Final = 16
-"""Batches of a producer mostly have one form."""
+_FORMS: Final = 8
+"""How many forms are remembered; the batches of a producer mostly have one."""
 _REMEMBERED: Final = 8
 """A batch asks for its positions in records, answer and queue units."""
 

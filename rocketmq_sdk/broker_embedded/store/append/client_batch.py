@@ -44,12 +44,12 @@ _LONGEST: Final = 0x7FFF
 _SHARED: Final = tuple(Struct(f">iq{born}sq{store}siq") for store in (8, 20) for born in (8, 20))
 """System flag to prepared offset, by the two host bits: the same in all records."""
 _HEADS: Final = tuple(Struct(f">iIIiiqq{shared.size}si") for shared in _SHARED)
-_COMPARED: Final = (0, 1, 2, 3, *range(12, _FRAME.size))
-"""Where a message in a batch has its size, its flag and the size of its body."""
 _WITHOUT_SIGN: Final = bytes(byte & 0x7F for byte in range(256))
-_MOST_AT_ONCE: Final = 1024
-_FORMS: Final = 16
-"""A producer's batches mostly have the same form, or one of few."""
+_LEAST_ALIKE: Final = 16
+"""So many messages are worth to be put together by columns."""
+_MOST_ALIKE: Final = 4096
+_FORMS: Final = 8
+"""How many forms are remembered; the batches of a producer mostly have one."""
 
 
 class ClientBatch:
@@ -83,10 +83,10 @@ class ClientBatch:
         """The stored properties of each message."""
         self.sizes: list[int] = []
         self.positions: Sequence[int] = []
-        self.alike = self._split_alike(data)
-        """Whether all messages have the same lengths and flag."""
-        if not self.alike:
+        if not (same := self._split_alike(data)):
             self._split(data)
+        self.alike = same and len(self) >= _LEAST_ALIKE
+        """Whether many messages have the same lengths and flag."""
         if with_crc:
             self.properties = [
                 reserve_property_crc(text, from_batch=True) for text in self.properties
@@ -106,15 +106,14 @@ class ClientBatch:
         rest = total - start - length - _SHORT.size
         if length < 0 or not 0 <= rest <= _LONGEST or size % total:
             return False
-        count, behind = size // total, start + length
-        if data[behind : behind + _SHORT.size] != _SHORT.pack(rest):
+        count = size // total
+        if count > _MOST_ALIKE:
             return False
-        for place in (*_COMPARED, behind, behind + 1):
-            if data[place::total].count(data[place]) != count:
-                return False
-        parts = _parts(data, length, rest, count)
-        self._bodies, self.properties = parts[::2], parts[1::2]
-        self._lengths = [data[behind : behind + _SHORT.size]] * count
+        parts: tuple[bytes, ...] = _form(length, rest, count).unpack(data)
+        heads, lengths = parts[::4], parts[2::4]
+        if heads.count(heads[0]) != count or lengths.count(_SHORT.pack(rest)) != count:
+            return False
+        self._bodies, self._lengths, self.properties = parts[1::4], lengths, parts[3::4]
         self._flags = [flag] * count
         return True
 
@@ -283,16 +282,10 @@ class ClientBatch:
 
 @lru_cache(_FORMS)
 def _form(body_size: int, properties_size: int, count: int) -> Struct:
-    """What takes bodies and properties out of messages that are alike."""
-    return Struct(f"{_FRAME.size}x{body_size}s{_SHORT.size}x{properties_size}s" * count)
-
-
-def _parts(data: bytes, body_size: int, properties_size: int, count: int) -> tuple[bytes, ...]:
-    """Body and properties of each of the messages of a batch, which are alike."""
-    if count <= _MOST_AT_ONCE:
-        parts: tuple[bytes, ...] = _form(body_size, properties_size, count).unpack(data)
-        return parts
-    return tuple(chain.from_iterable(_form(body_size, properties_size, 1).iter_unpack(data)))
+    """What takes apart messages that are alike, each into its numbers, its body, the
+    length of its properties, and these.
+    """
+    return Struct(f"{_FRAME.size}s{body_size}s{_SHORT.size}s{properties_size}s" * count)
 
 
 def _length(properties: bytes) -> bytes:

@@ -44,8 +44,11 @@ _STEPS_PER_PAUSE: Final = 2000
 _SWAPPED: Final = sys.byteorder == "little"
 _pack = ENTRY.pack
 _FIELDS: Final = 4
+_LEAST_APART: Final = 32
+"""So many entries are worth to be added together."""
+_MOST_APART: Final = 512
 _FORMS: Final = 16
-"""How many forms of batches are remembered; those of a producer mostly have one."""
+"""How many numbers of entries are remembered; batches of a producer mostly have one."""
 _MEMORY_SHARE: Final = 4096
 _MEMORY_ENTRIES_SHARE: Final = 320
 
@@ -276,8 +279,10 @@ class IndexFile:
         False, and nothing is done, for others.
         """
         slot_count, number, count = self.slot_count, self.count, len(hashes)
+        if not _LEAST_APART <= count <= _MOST_APART or offsets[0] == offsets[1]:
+            return False  # with tags, for instance, which come again
         slots = [value % slot_count for value in hashes]
-        if count == 1 or len(set(slots)) != count:
+        if len(set(slots)) != count:
             return False
         previous: tuple[int, ...] = itemgetter(*slots)(heads)
         new = previous.count(0)
@@ -291,7 +296,7 @@ class IndexFile:
         self.used_slots += new
         for slot, entry in zip(slots, range(number, number + count), strict=True):
             heads[slot] = entry
-        slots.sort()  # which they mostly are already: keys are counted up
+        slots.sort()  # they mostly are: keys are counted up
         dirty_pages, low, high = self._dirty_pages, slots[0], slots[-1]
         if high - low < _PAGE_SLOTS:
             dirty_pages[low // _PAGE_SLOTS] = dirty_pages[high // _PAGE_SLOTS] = 1

@@ -250,7 +250,9 @@ class KeyHasher:
         rest = first[end:]
         if end <= _UNIQ_KEY_AT + _TAIL or not first.isascii() or _UNIQ_KEY_BYTES in rest:
             return None
-        others = self.hashes(topic, first.decode())[1:]
+        others = self._rests.get((topic, without_traceparent(rest.decode())))
+        if others is None:
+            others = self.hashes(topic, first.decode())[1:]
         self._hash_unique(topic, first[_UNIQ_KEY_AT:end].decode())
         return _hashes_of_counters(self._stem_hash, counters), others
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MOST_NOTED_CHARACTERS: Final = 32 * 1024 * 1024
 """Properties that may wait in memory; what is behind them is indexed from the log."""
 _AT_ONCE: Final = 100
+_ALIKE_AT_ONCE: Final = 256
+"""Messages whose entries take no longer than those of 100 others."""
 _OF_ONE: Final = 256
 """Characters of properties that count as one message."""
 
@@ -81,17 +83,18 @@ def batches_of(
     same: Alike | None = None,
 ) -> Iterator[NotedBatch]:
     """Messages of a batch in parts that do not take long."""
+    count = len(properties)
+    characters = count * len(properties[0]) if same is not None else sum(map(len, properties))
+    if count <= _AT_ONCE and characters < _AT_ONCE * _OF_ONE:
+        yield NotedBatch(topic, properties, positions, store_timestamp, characters, same)
+        return
     if same is not None:
         yield from _alike_batches(topic, properties, positions, store_timestamp, same)
-        return
-    characters = sum(map(len, properties))
-    if len(positions) <= _AT_ONCE and characters < _AT_ONCE * _OF_ONE:
-        yield NotedBatch(topic, properties, positions, store_timestamp, characters)
         return
     first = characters = 0
     for end, one in enumerate(properties, 1):
         characters += len(one)
-        if end - first >= _AT_ONCE or characters >= _AT_ONCE * _OF_ONE or end == len(properties):
+        if end - first >= _AT_ONCE or characters >= _AT_ONCE * _OF_ONE or end == count:
             part = slice(first, end)
             yield NotedBatch(topic, properties[part], positions[part], store_timestamp, characters)
             first, characters = end, 0
@@ -106,7 +109,7 @@ def _alike_batches(
 ) -> Iterator[NotedBatch]:
     """`batches_of` for messages that are alike."""
     length, (key_end, counters) = len(properties[0]), same
-    most = min(_AT_ONCE, max(1, _AT_ONCE * _OF_ONE // length))
+    most = min(_ALIKE_AT_ONCE, max(1, _AT_ONCE * _OF_ONE // length))
     for first in range(0, len(properties), most):
         part = slice(first, first + most)
         texts, ends = properties[part], counters[first * COUNTER : (first + most) * COUNTER]

@@ -59,16 +59,16 @@ async def test_those_of_a_batch_as_well() -> None:
 @pytest.mark.parametrize("length", [0, 10, 300, 30_000])
 async def test_parts_of_a_batch_whose_messages_are_alike(length: int) -> None:
     properties = [
-        b"UNIQ_KEY\x01%032X\x02WAIT\x01%b\x02" % (number, b"w" * length) for number in range(230)
+        b"UNIQ_KEY\x01%032X\x02WAIT\x01%b\x02" % (number, b"w" * length) for number in range(530)
     ]
-    same, positions = alike(properties), range(7, 7 + 230 * 99, 99)
+    same, positions = alike(properties), range(7, 7 + 530 * 99, 99)
     assert same is not None
     batches = list(batches_of("T", properties, positions, 0, same))
     assert [position for batch in batches for position in batch.positions] == list(positions)
     assert [text for batch in batches for text in batch.properties] == properties
     for batch in batches:
         assert batch.same == alike(batch.properties)
-        assert batch.work <= 200 or len(batch.positions) == 1
+        assert batch.work < 400 or len(batch.positions) == 1
     assert Waiting(batches).characters == sum(map(len, properties))
 
 
