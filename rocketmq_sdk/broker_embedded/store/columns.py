@@ -10,10 +10,7 @@ from __future__ import annotations
 import struct
 from functools import lru_cache
 from itertools import repeat
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from typing import Final
 
 _LONG: Final = struct.Struct(">q")
 _FORMS: Final = 8
@@ -45,12 +42,6 @@ def rising_columns(numbers: range) -> Columns:
     raw = (rising + first * ones).to_bytes(_LONG.size * len(numbers))
     place = _LONG.size - ((first ^ last).bit_length() + 7) // 8
     return tuple([(at, raw[at :: _LONG.size]) for at in range(place, _LONG.size)])
-
-
-def columns(numbers: Sequence[int]) -> Columns:
-    """All columns of unsigned numbers of four bytes."""
-    raw = struct.pack(f">{len(numbers)}I", *numbers)
-    return tuple([(place, raw[place::4]) for place in range(4)])
 
 
 def set_columns(pieces: bytearray, size: int, at: int, values: Columns) -> None:

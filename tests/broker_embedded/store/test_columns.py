@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketmq_sdk.broker_embedded.store.append.batch_units import queue_units
-from rocketmq_sdk.broker_embedded.store.columns import columns, rising_columns, set_columns
+from rocketmq_sdk.broker_embedded.store.columns import rising_columns, set_columns
 from rocketmq_sdk.broker_embedded.store.queues.unit_chain import UNIT
 
 FIRSTS = st.integers(0, 2**62) | st.sampled_from([255, 256, 2**16 - 1, 2**32 - 7, 2**40 - 1])
@@ -30,13 +30,6 @@ def test_rising_numbers_are_set_in_all_pieces(numbers: range, before: int, behin
     pieces = bytearray(piece(numbers[0]) * len(numbers))
     set_columns(pieces, size, before, rising_columns(numbers))
     assert pieces == b"".join(map(piece, numbers))
-
-
-@given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=200))
-def test_any_numbers_of_four_bytes_are_set_in_all_pieces(numbers: list[int]) -> None:
-    pieces = bytearray(b"<0000>" * len(numbers))
-    set_columns(pieces, 6, 1, columns(numbers))
-    assert pieces == b"".join(b"<" + number.to_bytes(4) + b">" for number in numbers)
 
 
 def test_numbers_that_are_no_longs_are_refused() -> None:

@@ -16,7 +16,7 @@ from itertools import count as count_from
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.store.columns import columns, rising_columns, set_columns
+from rocketmq_sdk.broker_embedded.store.columns import rising_columns, set_columns
 from rocketmq_sdk.errors import LocalProtocolError
 from rocketmq_sdk.protocol.batch_codec import decode_batch
 from rocketmq_sdk.protocol.message_codec import (
@@ -35,6 +35,7 @@ from rocketmq_sdk.protocol.property_crc import fill_property_crc, reserve_proper
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rocketmq_sdk.broker_embedded.store.columns import Columns
     from rocketmq_sdk.broker_embedded.store.files.file_system import Bytes
 
 _FRAME: Final = Struct(">iIIii")
@@ -223,9 +224,7 @@ class ClientBatch:
         offsets = range(queue_offset, queue_offset + count)
         set_columns(records, size, POSITION_QUEUE_OFFSET, rising_columns(offsets))
         set_columns(records, size, POSITION_PHYSICAL_OFFSET, rising_columns(positions))
-        set_columns(records, size, POSITION_BODY_CRC, columns(list(map(zlib.crc32, bodies))))
-        signs = records[POSITION_BODY_CRC::size]
-        records[POSITION_BODY_CRC::size] = signs.translate(_WITHOUT_SIGN)
+        set_columns(records, size, POSITION_BODY_CRC, _check_columns(bodies))
         return records
 
     def _join_each(
@@ -286,6 +285,12 @@ def _form(body_size: int, properties_size: int, count: int) -> Struct:
     length of its properties, and these.
     """
     return Struct(f"{_FRAME.size}s{body_size}s{_SHORT.size}s{properties_size}s" * count)
+
+
+def _check_columns(bodies: Sequence[bytes]) -> Columns:
+    """The CRCs of bodies, as records have them."""
+    raw = struct.pack(f">{len(bodies)}I", *map(zlib.crc32, bodies))
+    return ((0, raw[::4].translate(_WITHOUT_SIGN)), (1, raw[1::4]), (2, raw[2::4]), (3, raw[3::4]))
 
 
 def _length(properties: bytes) -> bytes:
