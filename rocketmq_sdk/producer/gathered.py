@@ -12,10 +12,10 @@ from rocketmq_sdk.errors import ClosedError, SendTimeout
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.outgoing import Form, Forms, encode_batch
-from rocketmq_sdk.protocol.message_id import IdRange, encoded_ids_of, ids_of
+from rocketmq_sdk.protocol.message_id import IdRange, ids_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Generator
 
     from rocketmq_sdk.producer.handle import SendHandle
     from rocketmq_sdk.producer.targets import TopicTargets
@@ -187,11 +187,13 @@ class GatheredBatch:
         flags = [0] * len(bodies)
         for index, flag in self.flags.items():
             flags[index] = flag
-        ids: Iterable[bytes] = encoded_ids_of(self.ranges)
+        ids = self.ranges
         if self.withdrawn:
             kept = [index not in self.withdrawn for index in range(len(bodies))]
             bodies, forms = list(compress(bodies, kept)), list(compress(forms, kept))
-            flags, ids = list(compress(flags, kept)), compress(ids, kept)
+            flags = list(compress(flags, kept))
+            single = [(stem, at, at + 1) for stem, low, end in ids for at in range(low, end)]
+            ids = list(compress(single, kept))
         self.bodies, self.forms = [], []
         return encode_batch(flags, bodies, forms, ids)
 

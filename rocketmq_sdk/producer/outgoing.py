@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain, repeat
-from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
@@ -13,13 +12,12 @@ from rocketmq_sdk.names import RETRY_PREFIX, check_send_topic
 from rocketmq_sdk.protocol.batch_codec import FRAME_OVERHEAD, batch_head, batch_heads
 from rocketmq_sdk.protocol.compression import compress
 from rocketmq_sdk.protocol.flags import SysFlag
+from rocketmq_sdk.protocol.message_id import encoded_ids_of, ids_of, write_ids
 from rocketmq_sdk.protocol.text import encode_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from rocketmq_sdk.producer.config import ProducerConfig
-    from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
+    from rocketmq_sdk.protocol.message_id import IdRange, UniqueIdGenerator
 
 MAX_PROPERTIES: Final = 32767
 """Bytes of UTF-8 in which a record holds its properties.
@@ -87,8 +85,6 @@ class Form(NamedTuple):
     """The rest of the properties."""
     overhead: int
     """Bytes of such a message besides its body."""
-    id_digits: int
-    """How long its unique id is."""
 
 
 class Forms(dict[str, Form]):
@@ -114,7 +110,6 @@ class Forms(dict[str, Form]):
             size.to_bytes(2, "big") + b"UNIQ_KEY\x01",
             b"\x02" + encoded,
             FRAME_OVERHEAD + size,
-            self._id_digits,
         )
         if len(text) <= _SHORT:
             if len(self) >= _REMEMBERED:
@@ -125,26 +120,34 @@ class Forms(dict[str, Form]):
 
 # By columns, and each by C: most messages of a batch are alike.
 def encode_batch(
-    flags: Sequence[int], bodies: Sequence[bytes], forms: Sequence[Form], ids: Iterable[bytes]
+    flags: Sequence[int], bodies: Sequence[bytes], forms: Sequence[Form], ids: Sequence[IdRange]
 ) -> bytes:
-    """The body of a batch of messages, whose encoded unique ids are of one length."""
-    count, lengths = len(bodies), list(map(len, bodies))
-    flag, length, form = flags[0], lengths[0], forms[0]
+    """The body of a batch of messages with these unique ids."""
+    count, lengths, form = len(bodies), list(map(len, bodies)), forms[0]
     if forms.count(form) != count:
         totals = [form.overhead + length for form, length in zip(forms, lengths, strict=True)]
         befores, behinds = [form.before for form in forms], [form.behind for form in forms]
-        heads = batch_heads(totals, flags, lengths)
-        parts = zip(heads, bodies, befores, ids, behinds, strict=True)
+        heads, keys = batch_heads(totals, flags, lengths), encoded_ids_of(ids)
+        parts = zip(heads, bodies, befores, keys, behinds, strict=True)
         return b"".join(chain.from_iterable(parts))
-    overhead = form.overhead
+    flag, length = flags[0], lengths[0]
     if flags.count(flag) != count or lengths.count(length) != count:
         before, behind = repeat(form.before, count), repeat(form.behind, count)
-        heads = batch_heads([overhead + length for length in lengths], flags, lengths)
-        return b"".join(chain.from_iterable(zip(heads, bodies, before, ids, behind, strict=True)))
-    head, before_id, behind_id = batch_head(overhead + length, flag, length), *form[:2]
-    pieces = (len(head), length, len(before_id), form.id_digits, len(behind_id))
-    pack = Struct("".join([f"{size}s" for size in pieces])).pack
-    return b"".join(map(pack, repeat(head), bodies, repeat(before_id), ids, repeat(behind_id)))
+        heads = batch_heads([form.overhead + length for length in lengths], flags, lengths)
+        parts = zip(heads, bodies, before, encoded_ids_of(ids), behind, strict=True)
+        return b"".join(chain.from_iterable(parts))
+    return _encode_alike(bodies, form, ids, batch_head(form.overhead + length, flag, length))
+
+
+def _encode_alike(
+    bodies: Sequence[bytes], form: Form, ids: Sequence[IdRange], head: bytes
+) -> bytes:
+    """The body of a batch of messages that differ in what is in bodies and ids only."""
+    tail = b"%b%b00%b" % (form.before, ids[0][0].encode(), form.behind)
+    pieces = bytearray(b"".join((head, (tail + head).join(bodies), tail)))
+    length = len(bodies[0])
+    write_ids(ids, pieces, form.overhead + length, len(head) + length + len(form.before))
+    return bytes(pieces)
 
 
 def no_message(given: object) -> WrongTypeError:
@@ -231,10 +234,10 @@ def make_batch(
         raise ConfigurationError(
             f"the batch has {total} bytes, more than max_message_size = {most}; send it in parts"
         )
-    *message_ids, own_id = ids.next_ids(count + 1)
+    ranges, own_id = ids.next_ranges(count), ids.next_id()
     properties = f"UNIQ_KEY\x01{own_id}\x02WAIT\x01{'true' if wait else 'false'}\x02"
-    body = encode_batch(flags, bodies, forms, map(str.encode, message_ids))
-    return Batch(topic, ",".join(message_ids), properties, body, first)
+    body = encode_batch(flags, bodies, forms, ranges)
+    return Batch(topic, ",".join(ids_of(ranges)), properties, body, first)
 
 
 def _check_for_batch(message: Message, first: Message) -> None:

@@ -19,7 +19,7 @@ from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import unpack_host
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 _SIZES: Final = (16, 28)
 _COUNTERS: Final = 0x10000
@@ -28,6 +28,8 @@ _DISTINCTION: Final = 12
 """Bytes of an id behind the address."""
 _LOW_BYTES: Final = tuple(f"{number:02X}" for number in range(_BLOCK))
 _ENCODED_LOW_BYTES: Final = tuple(digits.encode() for digits in _LOW_BYTES)
+_LAST_DIGITS: Final = tuple(bytes(column) for column in zip(*_ENCODED_LOW_BYTES, strict=True))
+"""The two digits of the last byte, each in all ids of a block."""
 
 IdRange = tuple[str, int, int]
 """Unique ids that differ in the last byte: what is in front of it, its first value, and
@@ -139,6 +141,23 @@ class WallClock(Protocol):
 # - a new month starts the milliseconds again, so it takes a new incarnation number;
 # - so do a second maker in the process and a forked child, which would otherwise
 #   continue with the parent's counter.
+def write_ids(ranges: Sequence[IdRange], pieces: bytearray, size: int, at: int) -> None:
+    """Write the unique ids at a place in equal pieces of `size` bytes.
+
+    The id of the first piece is there in all of them, but for its last two digits.
+    """
+    first = ranges[0][0]
+    for stem, low, end in ranges:
+        behind = at + size * (end - low)
+        if stem != first:
+            for digit, (one, other) in enumerate(zip(stem, first, strict=True), at):
+                if one != other:
+                    pieces[digit:behind:size] = one.encode() * (end - low)
+        for digit, column in enumerate(_LAST_DIGITS, at + len(stem)):
+            pieces[digit:behind:size] = column[low:end]
+        at = behind
+
+
 class UniqueIdGenerator:
     """Makes the unique ids of one client.
 
