@@ -5,7 +5,7 @@ from __future__ import annotations
 from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from rocketmq_sdk.compiling import mypyc_attr
+from rocketmq_sdk.compiling import State, mypyc_attr, state_of
 from rocketmq_sdk.errors import WrongTypeError
 from rocketmq_sdk.model.message_arguments import (
     Given,
@@ -24,7 +24,7 @@ _PLAIN: Final = Rare()
 _PLAIN_TEXT: Final = "WAIT\x01true\x02"
 
 
-@mypyc_attr(allow_interpreted_subclasses=True, serializable=True, acyclic=True)
+@mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
 class Message:
     """A message to send.
 
@@ -118,6 +118,9 @@ class Message:
                     "at; give what is to be sent to Message.__init__"
                 )
 
+    def __getstate__(self) -> State:
+        return state_of(self)
+
     def __repr__(self) -> str:
         tags = f", tags={self.tags!r}" if self.tags else ""
         keys = f", keys={self.keys!r}" if self.keys else ""
@@ -202,8 +205,7 @@ class Message:
         copy._tags, copy._keys = self._tags, self._keys
         copy._is_plain, copy._rare = self._is_plain, self._rare
         if type(self) is not Message:  # which may have attributes of its own
-            state: Any = object.__getstate__(self)
-            for attributes in state if isinstance(state, tuple) else (state,):
+            for attributes in state_of(self):
                 for name, value in (attributes or {}).items():
                     object.__setattr__(copy, name, value)
         copy._text = self.property_text() + properties

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from rocketmq_sdk.compiling import mypyc_attr
+from rocketmq_sdk.compiling import State, mypyc_attr, state_of
 from rocketmq_sdk.model.enums import PullStatus
 from rocketmq_sdk.model.received import ReceivedMessage
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.queue import MessageQueue
 
 
-@mypyc_attr(allow_interpreted_subclasses=True, serializable=True, acyclic=True)
+@mypyc_attr(allow_interpreted_subclasses=True, acyclic=True)
 class SendResult:
     """What the broker said of a message that it stored.
 
@@ -58,6 +58,9 @@ class SendResult:
         self.recall_handle = recall_handle
         self.region_id = region_id
         self.trace_on = trace_on
+
+    def __getstate__(self) -> State:
+        return state_of(self)
 
     def __repr__(self) -> str:
         return (

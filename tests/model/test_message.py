@@ -221,6 +221,32 @@ def test_messages_are_copied_and_pickled(message: Message) -> None:
             again.properties["e"] = "f"  # type: ignore[index]
 
 
+class _Coloured(Message):
+    """It has a `__dict__`."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__("orders", b"%d" % number, tags="t")
+        self.number = number
+
+
+class _Both(_Slotted):
+    """It has a `__dict__` too."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.colours = ["red"]
+
+
+@pytest.mark.parametrize("kind", [_Coloured, _Slotted, _Both])
+def test_what_a_subclass_adds_is_copied_and_pickled(kind: type[Any]) -> None:
+    order = kind(5)
+    for again in (copy(order), deepcopy(order), pickle.loads(pickle.dumps(order))):
+        assert type(again) is kind
+        assert (again.topic, again.body, again.number) == ("orders", b"5", 5)
+        if kind is _Both:
+            assert again.colours == ["red"]
+
+
 def received(properties: bytes = b"", **changes: Any) -> ReceivedMessage:
     message = object.__new__(ReceivedMessage)
     fields: dict[str, Any] = {
