@@ -19,7 +19,7 @@ from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.route import unpack_host
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 _SIZES: Final = (16, 28)
 _COUNTERS: Final = 0x10000
@@ -47,6 +47,29 @@ def encoded_ids_of(ranges: Iterable[IdRange]) -> Iterator[bytes]:
     return chain.from_iterable(
         map(stem.encode().__add__, _ENCODED_LOW_BYTES[low:end]) for stem, low, end in ranges
     )
+
+
+def joined_ids(ranges: Iterable[IdRange], without: Collection[int]) -> str:
+    """The same with commas, but for those at some places."""
+    ids = ids_of(ranges)
+    return ",".join([one for at, one in enumerate(ids) if at not in without] if without else ids)
+
+
+def write_ids(ranges: Sequence[IdRange], pieces: bytearray, size: int, at: int) -> None:
+    """Write the unique ids at a place in equal pieces of `size` bytes.
+
+    The id of the first piece is there in all of them, but for its last two digits.
+    """
+    first = ranges[0][0]
+    for stem, low, end in ranges:
+        behind = at + size * (end - low)
+        if stem != first:
+            for digit, (one, other) in enumerate(zip(stem, first, strict=True), at):
+                if one != other:
+                    pieces[digit:behind:size] = one.encode() * (end - low)
+        for digit, column in enumerate(_LAST_DIGITS, at + len(stem)):
+            pieces[digit:behind:size] = column[low:end]
+        at = behind
 
 
 def create_offset_id(packed_host: bytes, physical_offset: int) -> str:
@@ -141,23 +164,6 @@ class WallClock(Protocol):
 # - a new month starts the milliseconds again, so it takes a new incarnation number;
 # - so do a second maker in the process and a forked child, which would otherwise
 #   continue with the parent's counter.
-def write_ids(ranges: Sequence[IdRange], pieces: bytearray, size: int, at: int) -> None:
-    """Write the unique ids at a place in equal pieces of `size` bytes.
-
-    The id of the first piece is there in all of them, but for its last two digits.
-    """
-    first = ranges[0][0]
-    for stem, low, end in ranges:
-        behind = at + size * (end - low)
-        if stem != first:
-            for digit, (one, other) in enumerate(zip(stem, first, strict=True), at):
-                if one != other:
-                    pieces[digit:behind:size] = one.encode() * (end - low)
-        for digit, column in enumerate(_LAST_DIGITS, at + len(stem)):
-            pieces[digit:behind:size] = column[low:end]
-        at = behind
-
-
 class UniqueIdGenerator:
     """Makes the unique ids of one client.
 
@@ -235,11 +241,12 @@ class UniqueIdGenerator:
 
         It lasts for one millisecond and at most 256 values of the counter.
         """
+        # Interrupted by Ctrl-C, it is done again: an old stem would repeat old ids.
+        self._block_end = self._counter
         if now > self._millisecond:
             self._enter_millisecond(now)
         elif self._counter == self._millisecond_end:
             self._enter_millisecond(self._millisecond + 1)
-        self._block_end = min((self._counter | 0xFF) + 1, self._millisecond_end)
         prefix = (
             self._ip
             + (self._pid & 0xFFFF).to_bytes(2, "big")
@@ -247,6 +254,7 @@ class UniqueIdGenerator:
         )
         since, block = self._millisecond - self._month, self._counter >> 8 & 0xFF
         self._stem = f"{prefix.hex().upper()}{since:08X}{block:02X}"
+        self._block_end = min((self._counter | 0xFF) + 1, self._millisecond_end)
 
     def _enter_millisecond(self, millisecond: int) -> None:
         if millisecond >= self._next_month:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import sys
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +25,9 @@ from rocketmq_sdk.protocol.message_id import (
     unique_id_time,
 )
 from support.paths import CODEC_VECTORS
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 ENTRIES: list[dict[str, Any]] = json.loads((CODEC_VECTORS / "message_ids.json").read_text())
 LOCALHOST = bytes([127, 0, 0, 1])
@@ -228,3 +233,38 @@ def test_ids_never_repeat(steps: list[tuple[int, int]]) -> None:
     assert [identifier[20:28] for identifier in ids] == sorted(
         identifier[20:28] for identifier in ids
     )
+
+
+@pytest.mark.parametrize("made_before", [256, 65536])
+@pytest.mark.parametrize("passed", [0, 1, 40 * 86_400_000])
+def test_an_interrupt_leads_to_no_id_twice(made_before: int, passed: int) -> None:
+    """Ctrl-C may come at each line: of a block, a millisecond, a month that begins."""
+    for line in itertools.count(1):
+        clock = HandClock()
+        ids = UniqueIdGenerator(LOCALHOST, 42, clock)
+        made = ids.next_ids(made_before)
+        clock.now += passed
+        left = line
+
+        def trace(_frame: FrameType, event: str, _argument: object) -> Any:
+            nonlocal left
+            left -= event == "line"
+            if left == 0:
+                raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            made.append(ids.next_id())
+            made.append(ids.next_id())
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        made += ids.next_ids(600)
+        made += [ids.next_id() for _ in range(600)]
+        assert len({*made}) == len(made)
+        if left > 0:
+            break
+    assert line > 10
