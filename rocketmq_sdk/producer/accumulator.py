@@ -19,7 +19,7 @@ import trio
 
 from rocketmq_sdk.producer.config import AutoBatch
 from rocketmq_sdk.producer.gathered import AccumulatedHandle, BatchKey, GatheredBatch
-from rocketmq_sdk.producer.handle import SendHandle
+from rocketmq_sdk.producer.handle import BatchHandle
 from rocketmq_sdk.producer.outgoing import Forms
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.producer.config import ProducerConfig
+    from rocketmq_sdk.producer.handle import SendHandle
     from rocketmq_sdk.producer.targets import TopicTargets
     from rocketmq_sdk.producer.under_way import UnderWay
     from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
@@ -35,19 +36,6 @@ SEND_BATCH: Final = 320
 _ORDINARY: Final = 310
 _PLAIN: Final = (True, None)
 """The end of the key of plain messages."""
-
-
-class _BatchHandle(SendHandle):
-    """The handle of a batch, whose ids are written when they are asked for."""
-
-    __slots__ = ("batch",)
-    batch: GatheredBatch
-
-    @property
-    def message_id(self) -> str:
-        """The unique ids of its messages, with commas."""
-        ids = self._id or self.batch.message_ids()
-        return self.name(ids) if self.batch.gone else ids
 
 
 class Accumulator:
@@ -155,7 +143,7 @@ class Accumulator:
     def _begin(self, key: BatchKey, topic: TopicTargets, message: Message) -> GatheredBatch:
         self.under_way.check_run()
         now = trio.current_time()
-        handle = _BatchHandle(
+        handle = BatchHandle(
             topic,
             SEND_BATCH,
             message,
@@ -170,7 +158,8 @@ class Accumulator:
         handle.count = 0
         self.under_way.admit(handle)
         batch = GatheredBatch(key, topic, handle, now + self._linger, self)
-        self._open[key] = handle.batch = batch
+        handle.ids_so_far = batch.message_ids
+        self._open[key] = batch
         if self._has_short_way and key[2:] == _PLAIN:
             self.latest = batch
         self._lingering.append(batch)

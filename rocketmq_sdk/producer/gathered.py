@@ -12,12 +12,12 @@ from rocketmq_sdk.errors import ClosedError, SendTimeout
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.outgoing import Form, Forms, encode_batch
-from rocketmq_sdk.protocol.message_id import IdRange, ids_of
+from rocketmq_sdk.protocol.message_id import IdRange, ids_of, joined_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from rocketmq_sdk.producer.handle import SendHandle
+    from rocketmq_sdk.producer.handle import BatchHandle, SendHandle
     from rocketmq_sdk.producer.targets import TopicTargets
     from rocketmq_sdk.producer.under_way import UnderWay
     from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
@@ -74,6 +74,7 @@ class GatheredBatch:
         "_tags",
         "_topic",
         "_under_way",
+        "_written",
         "bodies",
         "deadline",
         "flags",
@@ -95,7 +96,7 @@ class GatheredBatch:
         self,
         key: BatchKey,
         topic: TopicTargets,
-        handle: SendHandle,
+        handle: BatchHandle,
         deadline: float,
         owner: BatchOwner,
     ) -> None:
@@ -116,7 +117,9 @@ class GatheredBatch:
         asked for, and those in front of them.
         """
         self.ids: list[str] = []
-        """The ids as texts, once the batch has left and somebody has asked for one."""
+        """The ids as texts, those that were there when somebody last asked for one."""
+        self._written = (0, 0)
+        """Of how many ranges the ids are written, and how many ids these are."""
         self.size = 0
         self.gone = False
         self.withdrawn: set[int] = set()
@@ -162,16 +165,19 @@ class GatheredBatch:
 
     def _name(self) -> None:
         """Give unique ids to the messages that have none."""
-        named = sum([end - low for _stem, low, end in self.ranges])
+        written, named = self._written
+        named += sum([end - low for _stem, low, end in self.ranges[written:]])
         self.ranges += self.owner.ids.next_ranges(len(self.bodies) - named)
 
     def all_ids(self) -> list[str]:
         """The unique ids of all messages so far."""
         if not self.gone:
             self._name()
-            return ids_of(self.ranges)
-        if not self.ids:
-            self.ids = ids_of(self.ranges)
+        written, known = self._written
+        if written < len(self.ranges):
+            # Whoever comes here again after an interrupt writes the same.
+            self.ids[known:] = ids_of(self.ranges[written:])
+            self._written = len(self.ranges), len(self.ids)
         return self.ids
 
     def leave(self) -> None:
@@ -180,6 +186,7 @@ class GatheredBatch:
         self.gone = True
         self.handle.count = len(self.bodies) - len(self.withdrawn)
         self.handle.room = self.size
+        self.handle.left(self.ranges, self.withdrawn)
 
     def body(self) -> bytes:
         """The body of the request; may be asked for once."""
@@ -199,10 +206,9 @@ class GatheredBatch:
 
     def message_ids(self) -> str:
         """The unique ids of the messages but those taken back, with commas."""
-        ids, gone = self.all_ids(), self.withdrawn
-        return ",".join(
-            [one for index, one in enumerate(ids) if index not in gone] if gone else ids
-        )
+        if not self.gone:
+            self._name()
+        return joined_ids(self.ranges, self.withdrawn)
 
     def result(self, index: int) -> SendResult:
         """What the broker said of one of the messages.

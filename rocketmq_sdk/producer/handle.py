@@ -9,6 +9,7 @@ import trio
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, WrongTypeError
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.producer.queue_selector import UNSET, select_by_hash
+from rocketmq_sdk.protocol.message_id import joined_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.queue_selector import QueueSelector
     from rocketmq_sdk.producer.targets import Target, TopicTargets
+    from rocketmq_sdk.protocol.message_id import IdRange
     from rocketmq_sdk.remoting.channel import Channel, PendingCall, SocketWait
 
 
@@ -347,3 +349,24 @@ class SendHandle:
     def __repr__(self) -> str:
         state = "under way" if not self.done else repr(self.result or self.error)
         return f"<SendHandle {self.message_id} to {self.topic.topic!r}: {state}>"
+
+
+class BatchHandle(SendHandle):
+    """The handle of a batch that gathers, whose ids are written when asked for."""
+
+    __slots__ = ("_ranges", "_withdrawn", "ids_so_far")
+    _ranges: list[IdRange]
+    _withdrawn: set[int]
+    ids_so_far: Callable[[], str] | None
+    """Asks the batch, until it leaves: it knows its handle, and a circle is garbage."""
+
+    def left(self, ranges: list[IdRange], withdrawn: set[int]) -> None:
+        """The batch leaves with these unique ids but those at some places."""
+        self._ranges, self._withdrawn, self.ids_so_far = ranges, withdrawn, None
+
+    @property
+    def message_id(self) -> str:
+        """The unique ids of its messages, with commas."""
+        if self.ids_so_far is not None:
+            return self.ids_so_far()
+        return self._id or self.name(joined_ids(self._ranges, self._withdrawn))

@@ -83,9 +83,12 @@ def send_result(
         if queue_id == target.queue_id_text
         else MessageQueue(target.queue.topic, target.broker_name, int(queue_id))
     )
+    message_id = handle._id
+    if handle.code == _BATCH:
+        message_id = fields.get("batchUniqId") or handle.message_id
     return SendResult(
         status,
-        fields.get("batchUniqId", handle._id) if handle.code == _BATCH else handle._id,
+        message_id,
         fields["msgId"],
         queue,
         int(offset),

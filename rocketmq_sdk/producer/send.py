@@ -343,8 +343,6 @@ class SendLoop:
         fields = handle.topic.template.copy()
         fields["e"] = target.queue_id_text
         now_ms = self._now_ms()
-        if not handle._id:
-            handle.name(self._next_id(now_ms))
         fields["g"] = str(now_ms)
         fields["n"] = target.broker_name
         if handle.sys_flag:
@@ -353,6 +351,8 @@ class SendLoop:
             fields["i"] = handle.tail
             fields["m"] = "true"
         else:
+            if not handle._id:
+                handle.name(self._next_id(now_ms))
             fields["i"] = f"UNIQ_KEY\x01{handle._id}\x02{handle.tail}"
             message = handle.message
             if not message.is_plain and message.flag:

@@ -4,6 +4,7 @@ handle tells of its own message.
 
 from __future__ import annotations
 
+import gc
 import random
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,11 @@ from rocketmq_sdk.errors import (
 )
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.results import SendResult
+from rocketmq_sdk.producer import engine
+from rocketmq_sdk.producer.accumulator import Accumulator
 from rocketmq_sdk.producer.config import AutoBatch
-from rocketmq_sdk.producer.gathered import AccumulatedHandle
-from rocketmq_sdk.producer.handle import SendHandle
+from rocketmq_sdk.producer.gathered import AccumulatedHandle, GatheredBatch
+from rocketmq_sdk.producer.handle import BatchHandle, SendHandle
 from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.testing.interception import intercept
@@ -35,9 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from trio.testing import MockClock
-
-from rocketmq_sdk.producer import engine
-from rocketmq_sdk.producer.accumulator import Accumulator
 
 
 class Counted:
@@ -111,6 +111,63 @@ async def test_an_id_asked_for_early_stays(autojump_clock: MockClock) -> None:
                 handle.message_id for handle in handles
             ]
             assert len({handle.message_id for handle in handles}) == 10
+
+
+async def test_an_id_is_written_once(autojump_clock: MockClock) -> None:
+    """Who asks for the id of each message as it is submitted does not pay for all."""
+    with trio.fail_after(60):
+        async with opened() as (_broker, producer, _counted):
+            handles, ids = [], []
+            for number in range(600):
+                handles.append(producer.submit(Message("orders", b"%d" % number)))
+                ids.append(handles[-1].message_id)
+            assert all(
+                handle.message_id is early for handle, early in zip(handles, ids, strict=True)
+            )
+            await producer.flush()
+            assert all(
+                handle.message_id is early for handle, early in zip(handles, ids, strict=True)
+            )
+
+
+@pytest.mark.parametrize("taken_back", [None, 0, 2, 4])
+@pytest.mark.parametrize("early", [False, True])
+async def test_the_handle_of_a_batch_has_the_ids_of_its_messages(
+    autojump_clock: MockClock, taken_back: int | None, early: bool
+) -> None:
+    with trio.fail_after(60):
+        async with opened() as (broker, producer, _counted):
+            handles = [producer.submit(Message("orders", b"%d" % number)) for number in range(5)]
+            batch = handles[0].batch_handle
+            if early:
+                assert batch.message_id == ",".join([handle.message_id for handle in handles])
+            if taken_back is not None:
+                handles[taken_back].abandon()
+            await batch
+            stored = [message.message_id for message in messages_in(broker, "orders")]
+            assert batch.message_id.split(",") == stored
+            ids = [handle.message_id for handle in handles]
+            assert stored == [one for at, one in enumerate(ids) if at != taken_back]
+
+
+async def test_a_batch_that_nobody_holds_goes_away(autojump_clock: MockClock) -> None:
+    """And need not be found by the garbage collector: it holds all that was sent."""
+
+    def held() -> int:
+        return sum(type(one) in {GatheredBatch, BatchHandle} for one in gc.get_objects())
+
+    with trio.fail_after(60):
+        async with opened(AutoBatch(max_bytes=1000)) as (_broker, producer, _counted):
+            gc.collect()
+            gc.disable()
+            try:
+                for _ in range(300):
+                    producer.submit(Message("orders", b"body")).abandon()
+                    producer.submit(Message("orders", b"body"))
+                await producer.flush()
+                assert held() <= 2  # the latest and its handle
+            finally:
+                gc.enable()
 
 
 async def test_a_full_batch_goes_at_once_and_a_small_one_lingers(autojump_clock: MockClock) -> None:
@@ -369,8 +426,26 @@ async def test_plain_messages_take_the_short_way(
     assert len(slowly) == 1
 
 
-def test_what_is_no_message_is_named() -> None:
+class _Unmade(Message):
+    """It forgets its base class."""
+
+    def __init__(self) -> None:
+        self.colour = "red"
+
+
+@pytest.mark.parametrize("auto_batch", [None, True])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("text", "'text' is no Message"),
+        (Message, "message.Message'> is no Message"),
+        (_Unmade(), "_Unmade has made a message without Message.__init__"),
+    ],
+)
+async def test_what_is_no_message_is_named(given: Any, said: str, auto_batch: Any) -> None:
     """Before anything is asked of it."""
-    producer = Producer("PG", namesrv="127.0.0.1:1", auto_batch=True)
-    with pytest.raises(WrongTypeError, match="is no Message"):
-        producer.submit("text")  # type: ignore[arg-type]
+    producer = Producer("PG", namesrv="127.0.0.1:1", auto_batch=auto_batch)
+    with pytest.raises(WrongTypeError, match=said):
+        producer.submit(given)
+    with pytest.raises(WrongTypeError, match=said):
+        await producer.send(given)
