@@ -29,6 +29,20 @@ with EmbeddedBroker() as broker, Producer("shop", namesrv=broker, auto_batch=Tru
     print({{producer.submit(Message("orders", b"1")).result().status.name for _ in range(3)}})
     print(pickle.loads(pickle.dumps(Message("orders", b"1", tags="a"))).tags)
 """
+DUMP = """
+import pickle
+from rocketmq_sdk.sync import EmbeddedBroker, Message, Producer
+
+message = Message("orders", b"1", tags="a", properties={"p": "q"})
+with EmbeddedBroker() as broker, Producer("shop", namesrv=broker) as producer:
+    print(pickle.dumps((message, producer.send(message))).hex())
+"""
+LOAD = """
+import pickle
+
+message, result = pickle.loads(bytes.fromhex("{pickled}"))
+print(message.topic, message.body, message.tags, dict(message.properties), result.queue_offset)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +76,16 @@ def test_installed_it_works_alone(built: tuple[Path, Path], tmp_path: Path) -> N
     assert {*suffixes} == {".so"}
     assert (statuses, tags) == ("{'SEND_OK'}", "a")
     assert "27,004" in environment.run("-m", "rocketmq_sdk", "demo")
+
+
+def test_pickles_of_one_kind_are_read_by_the_other(
+    built: tuple[Path, Path], tmp_path: Path
+) -> None:
+    compiled, here = lay_out(*built, tmp_path), ROOT
+    for writer, reader in ((compiled, here), (here, compiled)):
+        pickled = run(sys.executable, "-c", DUMP, at=writer).strip()
+        said = run(sys.executable, "-c", LOAD.format(pickled=pickled), at=reader)
+        assert said == "orders b'1' a {'p': 'q'} 0\n"
 
 
 def test_its_own_tests_pass(built: tuple[Path, Path], tmp_path: Path) -> None:

@@ -151,7 +151,12 @@ def _encode_alike(
 
 
 def no_message(given: object) -> WrongTypeError:
-    """The error for what is no message."""
+    """The error for what is no message, or was not made as one."""
+    if isinstance(given, Message):
+        return WrongTypeError(
+            f"{type(given).__name__} has made a message without Message.__init__; call "
+            "super().__init__(topic, body) in its own"
+        )
     return WrongTypeError(f'{given!r:.200} is no Message; send Message("topic", b"body")')
 
 

@@ -95,7 +95,7 @@ class Producer(SendEngine):
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         try:
             size = len(message._body)
-        except AttributeError:
+        except (AttributeError, TypeError):
             raise no_message(message) from None
         if self._types is not None:
             seconds = await self._hold_to_type((message,), seconds)
@@ -128,7 +128,7 @@ class Producer(SendEngine):
         """
         try:
             size = len(message._body)
-        except AttributeError:
+        except (AttributeError, TypeError):
             raise no_message(message) from None
         if size >= COMPRESS_IN_THREAD or self._types is not None or self._under_way.is_full(size):
             return None
@@ -151,7 +151,7 @@ class Producer(SendEngine):
         """
         try:
             size = len(message._body)
-        except AttributeError:
+        except (AttributeError, TypeError):
             raise no_message(message) from None
         under_way = self._under_way
         if under_way.is_full(size) or under_way.count + ahead >= self.config.max_in_flight:
@@ -213,7 +213,7 @@ class Producer(SendEngine):
                     return joined
         try:
             size = len(message._body)
-        except AttributeError:
+        except (AttributeError, TypeError):
             raise no_message(message) from None
         if self._under_way.is_full(size):
             raise self._under_way.refusal()
