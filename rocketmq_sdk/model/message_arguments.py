@@ -40,21 +40,18 @@ types they name are no types of C; a union with a protocol is none.
 """
 
 
-def check_separators(what: str, text: object) -> None:
-    checked_text(what, text)
-
-
 def checked_text(what: str, text: object) -> str:
+    """The text, a plain one: a member of a class `(str, Enum)` is written otherwise."""
     if not isinstance(text, str):
         raise WrongTypeError(f"{what} {text!r:.200} is not a text")
     if "\x01" in text or "\x02" in text:
         raise ConfigurationError(
             f"{what} {text!r} contains '\\x01' or '\\x02', which separate properties"
         )
-    return text
+    return str.__str__(text)
 
 
-def check_property(given_name: object, given_value: object) -> None:
+def checked_property(given_name: object, given_value: object) -> tuple[str, str]:
     name = checked_text("the property", given_name)
     value = checked_text(f"the value of the property {name!r},", given_value)
     if not name or name.isspace() or not value or value.isspace():
@@ -64,6 +61,7 @@ def check_property(given_name: object, given_value: object) -> None:
             f"the property {name!r} is reserved; it is set through an argument of its own or by "
             "the broker"
         )
+    return name, value
 
 
 def as_keys(keys: object) -> tuple[Any, ...]:
@@ -218,6 +216,4 @@ def rare_of(
 def _own_properties(given: object) -> Mapping[str, str]:
     if not isinstance(given, Mapping):
         raise WrongTypeError(f"properties is {given!r:.200}; give a table of texts")
-    for name, value in given.items():
-        check_property(name, value)
-    return MappingProxyType(dict(given))
+    return MappingProxyType(dict([checked_property(*entry) for entry in given.items()]))

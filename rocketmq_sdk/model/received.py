@@ -13,7 +13,7 @@ from rocketmq_sdk.model import properties as names
 from rocketmq_sdk.model.message_arguments import (
     as_bytes,
     as_keys,
-    check_separators,
+    checked_text,
     epoch_milliseconds,
 )
 from rocketmq_sdk.model.properties import decode_properties, encode_properties
@@ -131,8 +131,7 @@ class ReceivedMessage:
             (names.UNIQ_KEY, message_id),
         ):
             if value is not None:
-                check_separators(f"the property {name!r},", value)
-                found[name] = value
+                found[name] = checked_text(f"the property {name!r},", value)
         if type(topic) is not str:
             raise WrongTypeError(f"the topic is {topic!r:.200}, which is no text")
         self.topic, self.body = topic, as_bytes(body)

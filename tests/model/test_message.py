@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from copy import copy, deepcopy
 from datetime import UTC, datetime, timedelta, timezone
+from enum import Enum
 from typing import Any
 
 import pytest
@@ -66,6 +67,21 @@ def test_defaults() -> None:
     assert message.properties == {}
     assert message.keys == ()
     assert repr(message) == "Message(topic='T', body=0 bytes)"
+
+
+class _Tag(str, Enum):  # noqa: UP042 - as many programs have it
+    RED = "red"
+
+
+def test_members_of_enumerations_are_the_texts_that_they_are() -> None:
+    red = _Tag.RED
+    message = Message("T", b"x", tags=red, keys=[red], properties={red: red}, sharding_key=red)
+    assert decode_properties(message.property_text()) == {
+        **dict.fromkeys(["red", "KEYS", "TAGS", "__SHARDINGKEY"], "red"),
+        "WAIT": "true",
+    }
+    texts = (message.tags, message.sharding_key, *message.keys, *message.properties)
+    assert {type(text) for text in (*texts, *message.properties.values())} == {str}
 
 
 def test_one_key_as_text() -> None:
