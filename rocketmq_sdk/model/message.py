@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping  # noqa: TC003 (users ask for type hints)
+from datetime import datetime, timedelta  # noqa: TC003
 from inspect import getattr_static
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from rocketmq_sdk.compiling import State, mypyc_attr, state_of
 from rocketmq_sdk.errors import WrongTypeError
@@ -15,10 +17,6 @@ from rocketmq_sdk.model.message_arguments import (
     checked_tag,
     rare_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-    from datetime import datetime, timedelta
 
 _PLAIN: Final = Rare()
 _PLAIN_TEXT: Final = "WAIT\x01true\x02"

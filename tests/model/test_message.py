@@ -6,7 +6,7 @@ import pickle
 from copy import copy, deepcopy
 from datetime import UTC, datetime, timedelta, timezone
 from enum import Enum
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -17,6 +17,7 @@ from rocketmq_sdk.model.properties import RESERVED_NAMES, decode_properties, enc
 from rocketmq_sdk.model.received import ReceivedMessage
 from rocketmq_sdk.model.route import pack_host
 from rocketmq_sdk.protocol.message_codec import decode_message
+from support.compiled import is_compiled
 from support.consuming import stored
 
 NO_SETTER, NO_DELETER = "has no setter|is not writable", "has no deleter|is not writable"
@@ -447,3 +448,9 @@ def test_a_plain_message_tells_of_itself_what_every_other_does(options: dict[str
             setattr(made, name, 1)
     with pytest.raises(AttributeError, match="no attribute 'colour'"):
         getattr(made, "colour")  # noqa: B009
+
+
+def test_the_types_of_arguments_can_be_asked_for() -> None:
+    """As libraries do that make objects from settings; compiled functions tell none."""
+    hints = get_type_hints(Message.__init__)
+    assert is_compiled(Message) or {"topic", "body", "keys", "delay"} <= set(hints)
