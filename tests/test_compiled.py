@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
+import sysconfig
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -13,10 +15,16 @@ from support.compiled import COMPILED, build_compiled, is_extension, lay_out
 from support.environments import Environment, run
 from support.paths import ROOT
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-pytestmark = [pytest.mark.slow, pytest.mark.real_time]
+COMPILER = (sysconfig.get_config_var("CC") or "cc").split()[0]
+HEADER = Path(sysconfig.get_path("include"), "Python.h")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.real_time,
+    pytest.mark.skipif(
+        shutil.which(COMPILER) is None or not HEADER.exists(),
+        reason="no C compiler, or no headers of this interpreter, on this machine",
+    ),
+]
 ROOMS = ("model", "producer", "protocol/test_answer_shapes.py", "client/test_arguments.py")
 """Tests of what is compiled; `bash test.sh --compiled` runs all."""
 PROGRAM = """
