@@ -28,8 +28,8 @@ _DISTINCTION: Final = 12
 """Bytes of an id behind the address."""
 _LOW_BYTES: Final = tuple(f"{number:02X}" for number in range(_BLOCK))
 _ENCODED_LOW_BYTES: Final = tuple(digits.encode() for digits in _LOW_BYTES)
-_LAST_DIGITS: Final = tuple(bytes(column) for column in zip(*_ENCODED_LOW_BYTES, strict=True))
-"""The two digits of the last byte, each in all ids of a block."""
+DIGITS_OF_BYTES: Final = tuple(map(bytes, zip(*_ENCODED_LOW_BYTES, strict=True)))
+"""The first digits of all bytes in upper-case hex, and the second ones."""
 
 IdRange = tuple[str, int, int]
 """Unique ids that differ in the last byte: what is in front of it, its first value, and
@@ -67,7 +67,7 @@ def write_ids(ranges: Sequence[IdRange], pieces: bytearray, size: int, at: int) 
             for digit, (one, other) in enumerate(zip(stem, first, strict=True), at):
                 if one != other:
                     pieces[digit:behind:size] = one.encode() * (end - low)
-        for digit, column in enumerate(_LAST_DIGITS, at + len(stem)):
+        for digit, column in enumerate(DIGITS_OF_BYTES, at + len(stem)):
             pieces[digit:behind:size] = column[low:end]
         at = behind
 

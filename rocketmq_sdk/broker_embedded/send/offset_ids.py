@@ -11,15 +11,12 @@ from array import array
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.store.columns import rising_columns
+from rocketmq_sdk.protocol.message_id import DIGITS_OF_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _PLACE_SIZE: Final = 8
-_DIGITS: Final = b"0123456789ABCDEF"
-_FIRST_DIGIT: Final = bytes(_DIGITS[byte >> 4] for byte in range(256))
-_SECOND_DIGIT: Final = _DIGITS * 16
-"""The digits of each byte in hex."""
 
 
 def offset_ids(host: str, positions: Sequence[int]) -> str:
@@ -40,7 +37,6 @@ def _of_range(host: str, positions: range) -> str:
     first = f"{host}{positions[0]:016X},".encode()
     size, text = len(first), bytearray(first * len(positions))
     for place, column in rising_columns(positions):
-        at = len(host) + 2 * place
-        text[at::size] = column.translate(_FIRST_DIGIT)
-        text[at + 1 :: size] = column.translate(_SECOND_DIGIT)
+        for at, digits in enumerate(DIGITS_OF_BYTES, len(host) + 2 * place):
+            text[at::size] = column.translate(digits)
     return text[:-1].decode()
