@@ -83,13 +83,12 @@ def batches_of(
     same: Alike | None = None,
 ) -> Iterator[NotedBatch]:
     """Messages of a batch in parts that do not take long."""
-    count = len(properties)
-    characters = count * len(properties[0]) if same is not None else sum(map(len, properties))
-    if count <= _AT_ONCE and characters < _AT_ONCE * _OF_ONE:
-        yield NotedBatch(topic, properties, positions, store_timestamp, characters, same)
-        return
     if same is not None:
         yield from _alike_batches(topic, properties, positions, store_timestamp, same)
+        return
+    count, characters = len(properties), sum(map(len, properties))
+    if count <= _AT_ONCE and characters < _AT_ONCE * _OF_ONE:
+        yield NotedBatch(topic, properties, positions, store_timestamp, characters)
         return
     first = characters = 0
     for end, one in enumerate(properties, 1):
