@@ -16,6 +16,8 @@ from rocketmq_sdk.protocol.message_id import encoded_ids_of, ids_of, write_ids
 from rocketmq_sdk.protocol.text import encode_text
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.protocol.message_id import IdRange, UniqueIdGenerator
 
@@ -124,19 +126,21 @@ def encode_batch(
 ) -> bytes:
     """The body of a batch of messages with these unique ids."""
     count, lengths, form = len(bodies), list(map(len, bodies)), forms[0]
-    if forms.count(form) != count:
-        totals = [form.overhead + length for form, length in zip(forms, lengths, strict=True)]
+    befores: Iterable[bytes]
+    behinds: Iterable[bytes]
+    if forms.count(form) == count:
+        flag, length = flags[0], lengths[0]
+        if flags.count(flag) == count == lengths.count(length):
+            head = batch_head(form.overhead + length, flag, length)
+            return _encode_alike(bodies, form, ids, head)
+        befores, behinds = repeat(form.before, count), repeat(form.behind, count)
+        totals = [form.overhead + length for length in lengths]
+    else:
         befores, behinds = [form.before for form in forms], [form.behind for form in forms]
-        heads, keys = batch_heads(totals, flags, lengths), encoded_ids_of(ids)
-        parts = zip(heads, bodies, befores, keys, behinds, strict=True)
-        return b"".join(chain.from_iterable(parts))
-    flag, length = flags[0], lengths[0]
-    if flags.count(flag) != count or lengths.count(length) != count:
-        before, behind = repeat(form.before, count), repeat(form.behind, count)
-        heads = batch_heads([form.overhead + length for length in lengths], flags, lengths)
-        parts = zip(heads, bodies, before, encoded_ids_of(ids), behind, strict=True)
-        return b"".join(chain.from_iterable(parts))
-    return _encode_alike(bodies, form, ids, batch_head(form.overhead + length, flag, length))
+        totals = [form.overhead + length for form, length in zip(forms, lengths, strict=True)]
+    heads = batch_heads(totals, flags, lengths)
+    parts = zip(heads, bodies, befores, encoded_ids_of(ids), behinds, strict=True)
+    return b"".join(chain.from_iterable(parts))
 
 
 def _encode_alike(
