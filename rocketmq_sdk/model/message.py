@@ -199,10 +199,11 @@ class Message:
     def with_more(self, properties: str) -> Self:
         """The same message with more encoded properties; for producers."""
         copy = Message.__new__(type(self))
-        copy._topic, copy._body = self._topic, self._body
-        copy._tags, copy._keys = self._tags, self._keys
-        copy._is_plain, copy._rare = self._is_plain, self._rare
-        if type(self) is not Message:  # which may have attributes of its own
+        if type(self) is Message:
+            copy._topic, copy._body = self._topic, self._body
+            copy._tags, copy._keys = self._tags, self._keys
+            copy._is_plain, copy._rare = self._is_plain, self._rare
+        else:  # which may have attributes of its own
             for attributes in state_of(self):
                 for name, value in (attributes or {}).items():
                     object.__setattr__(copy, name, value)
