@@ -76,8 +76,8 @@ def _client_sends() -> None:
 
 
 def _shapes() -> None:
-    from rocketmq_sdk.protocol.answer_shapes import AnswerShapes
     from rocketmq_sdk.protocol.header_json import decode_json_header
+    from rocketmq_sdk.protocol.shapes.answers import AnswerShapes
 
     _replace(AnswerShapes, "cut", lambda *_: None)
     _replace(AnswerShapes, "learn", lambda _shapes, text: decode_json_header(text, b""))

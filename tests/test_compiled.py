@@ -25,7 +25,7 @@ pytestmark = [
         reason="no C compiler, or no headers of this interpreter, on this machine",
     ),
 ]
-ROOMS = ("model", "producer", "protocol/test_answer_shapes.py", "client/test_arguments.py")
+ROOMS = ("model", "producer", "protocol/shapes/test_answers.py", "client/test_arguments.py")
 """Tests of what is compiled; `bash test.sh --compiled` runs all."""
 PROGRAM = """
 import importlib, pathlib, pickle

@@ -16,8 +16,8 @@ from rocketmq_sdk.log_fields import about
 from rocketmq_sdk.model.enums import SendStatus
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.results import SendResult
-from rocketmq_sdk.protocol.answer_shapes import CutAnswer
 from rocketmq_sdk.protocol.headers.send import SendMessageResponseHeader
+from rocketmq_sdk.protocol.shapes.answers import CutAnswer
 from rocketmq_sdk.remoting.channel import Sweep
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from rocketmq_sdk.producer.handle import SendHandle
     from rocketmq_sdk.producer.targets import Target, TopicTargets
     from rocketmq_sdk.producer.under_way import UnderWay
-    from rocketmq_sdk.protocol.answer_shapes import Shape
     from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.protocol.shapes.headers import Shape
     from rocketmq_sdk.remoting.channel import PendingCall
 
 logger = logging.getLogger("rocketmq_sdk.producer")

@@ -13,7 +13,6 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import LocalProtocolError, RemoteProtocolError
-from rocketmq_sdk.protocol.answer_shapes import AnswerShapes
 from rocketmq_sdk.protocol.buffer import ReceiveBuffer
 from rocketmq_sdk.protocol.frame import (
     DEFAULT_MAX_FRAME,
@@ -23,12 +22,16 @@ from rocketmq_sdk.protocol.frame import (
     encode_head,
 )
 from rocketmq_sdk.protocol.header_json import decode_json_header
+from rocketmq_sdk.protocol.shapes.answers import AnswerShapes
+from rocketmq_sdk.protocol.shapes.sends import SendShapes, is_send
 
 if TYPE_CHECKING:
     from rocketmq_sdk.protocol.command import Command
 
 _WORDS = Struct(">II")
 _WORD = Struct(">I")
+MANY: Final = 8
+"""Commands that came together, from which on more of their kind are expected."""
 
 
 class ReceiveState(Enum):
@@ -113,6 +116,7 @@ class Connection:
         "_max_frame",
         "_ready",
         "_receive_state",
+        "_send_shapes",
         "_send_state",
         "_shapes",
     )
@@ -129,6 +133,11 @@ class Connection:
         self._receive_state = ReceiveState.BETWEEN_FRAMES
         self._send_state = SendState.OPEN
         self._shapes: AnswerShapes | None = None
+        self._send_shapes: SendShapes | None = None
+        """Made when many requests to send came together.
+
+        One that comes alone is decoded.
+        """
 
     def expect_alike(self) -> None:
         """Many answers of one kind will come: cut those that are as the one before.
@@ -258,6 +267,8 @@ class Connection:
         except RemoteProtocolError as error:
             self._fail(error)
             return commands
+        if len(commands) >= MANY and self._send_shapes is None and is_send(commands[-1]):
+            self._send_shapes = SendShapes()
         # Most chunks leave the state as it was; the table is asked only when it
         # changes.
         if end == len(data) and not self._buffer.kept:
@@ -280,7 +291,7 @@ class Connection:
     # The hot path: one pass with an offset, nothing is sliced but headers and bodies.
     def _split(self, data: bytes, offset: int, commands: list[Command]) -> int:
         unpack = _WORDS.unpack_from
-        longest, shapes = self._max_frame - 4, self._shapes
+        longest, shapes, sends = self._max_frame - 4, self._shapes, self._send_shapes
         end, needed = len(data), 4
         while end - offset >= 8:
             total, word = unpack(data, offset)
@@ -299,12 +310,15 @@ class Connection:
                 commands.append(
                     shapes.cut(data, offset + 8, stop) or shapes.learn(data[offset + 8 : stop])
                 )
-            elif word <= HEADER_LENGTH_MAX:
-                commands.append(decode_json_header(data[offset + 8 : body_at], data[body_at:stop]))
-            else:
+            elif word > HEADER_LENGTH_MAX:
                 commands.append(
                     decode_parts(word >> 24, data[offset + 8 : body_at], data[body_at:stop])
                 )
+            elif sends is not None and (offset or stop != end):
+                offset = sends.take(data, offset, longest, commands)
+                continue
+            else:
+                commands.append(decode_json_header(data[offset + 8 : body_at], data[body_at:stop]))
             offset = stop
         else:
             if end - offset >= 4:

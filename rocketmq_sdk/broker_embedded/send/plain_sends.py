@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded.send.properties import CutProperties
 from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
 from rocketmq_sdk.model.properties import WAIT
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE, HeaderEncoding, SysFlag
 from rocketmq_sdk.protocol.frame_template import CommandTemplate, FrameTemplate, frame_of
+from rocketmq_sdk.protocol.shapes.sends import CutSend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,12 +38,16 @@ _SHORT: Final = 64
 _INT_MAX: Final = 0x7FFFFFFF
 _NOT_PLAIN: Final = SysFlag.TRANSACTION_ROLLBACK | SysFlag.INNER_BATCH
 _JSON: Final = HeaderEncoding.JSON
-_NO_WAIT: Final = f"{WAIT}\x01false"
+_NO_WAIT: Final = f"{WAIT}\x01false".encode()
 _VARYING: Final = ("msgId", "queueId", "queueOffset", "transactionId")
+_FORMS: Final = (b"%016X", b"%b", b"%d", b"%b", b"%d")
+"""Of the rest of the message id, of the others that vary, and of the opaque."""
 
 
-_Asked = tuple[Command, str, str]
+_Asked = tuple[Command, bytes, bytes]
 """A request with its queue id and unique key."""
+_Found = tuple[bytes, bytes, int]
+"""Unique key, stored properties and tags code of a plain message."""
 
 
 class _NumbersOf(dict[tuple[str, str, str, str], "Numbers | None"]):
@@ -73,6 +79,7 @@ class PlainSends:
 
     __slots__ = (
         "_core",
+        "_cut",
         "_form",
         "_host_hex",
         "_look",
@@ -91,7 +98,8 @@ class PlainSends:
         self._look = self._properties.look
         self._numbers = _NumbersOf()
         self._suffix = ""
-        self._form = ""
+        self._cut = CutProperties(self._properties, "")
+        self._form = b""
         self._template = CommandTemplate(Command(0))
 
     def _configure(self) -> None:
@@ -107,7 +115,12 @@ class PlainSends:
             "transactionId": "",
         }
         sample = Command(0, flag=FLAG_RESPONSE, ext_fields=fields)
-        self._form = FrameTemplate(sample, _VARYING).form
+        pieces = FrameTemplate(sample, _VARYING).form.pieces
+        front, *others = [piece.replace("%", "%%").encode() for piece in pieces]
+        self._form = b"".join(
+            [front, self._host_hex.encode(), *map(b"".join, zip(_FORMS, others, strict=True))]
+        )
+        self._cut = CutProperties(self._properties, self._suffix)
         self._template = CommandTemplate(sample)
 
     def serve(
@@ -117,8 +130,18 @@ class PlainSends:
 
         Returns their answers.
         """
+        served = self._serve(channel, requests)
+        if type(first := requests[0]) is CutSend:
+            first.form.served(len(served))
+        return served
+
+    def _serve(
+        self, channel: Channel, requests: Sequence[Command]
+    ) -> Sequence[bytes | Command | None]:
         sends, core = self._sends, self._core
-        if self._look(requests[0].ext_fields.get("i", "")) is None:
+        if self._suffix != sends.suffix:
+            self._configure()
+        if not self._begins_plain(requests[0]):
             return []  # as all sends of a program may be
         store = core.store
         waits = store.needs_wait
@@ -127,8 +150,6 @@ class PlainSends:
         run = store.begin_run() if core.put_times.in_turn else None
         if run is None:
             return []
-        if self._suffix != sends.suffix:
-            self._configure()
         asked = self._admit(run, requests, waits=waits)
         if not asked or not store.put_run(run, channel.remote_host_packed):
             return []
@@ -174,59 +195,80 @@ class PlainSends:
         answers = iter(told)
         return [None if reply is None else next(answers) for reply in replies]
 
+    def _begins_plain(self, first: Command) -> bool:
+        """Whether the properties of the first request are plain."""
+        if type(first) is CutSend:
+            return self._cut.of(first.form.values(first.texts)[-1]) is not None
+        return self._look(first.ext_fields.get("i", "")) is not None
+
     def _admit(self, run: Run, requests: Sequence[Command], *, waits: bool) -> list[_Asked]:
         """Fill the run with the first requests, up to one that is not plain.
 
         With `waits`, one that does not wait for the disk is none.
         """
         asked: list[_Asked] = []
-        messages, suffix, look, numbers = run.messages, self._suffix, self._look, self._numbers
-        lanes: dict[tuple[str, str], Lane] = {}
-        kind = requests[0].code
+        messages, cut = run.messages, self._cut.of
+        lanes: dict[tuple[bytes, bytes], Lane] = {}
+        kind, form = requests[0].code, None
         most, room = min(self._sends.max_body, BODY_MAX), RUN_BYTES
         try:
             for request in requests:
                 if request.code != kind or request.flag & FLAG_RESPONSE:
                     break
-                ext, body = request.ext_fields, request.body
-                wish, text = ext["e"], ext["i"]
-                place = (ext["b"], wish)
+                if type(request) is CutSend:
+                    if request.form is not form:
+                        form = request.form
+                        values, number = form.values, self._number(form.constants)
+                    topic, wish, born, text = values(request.texts)
+                    found = cut(text)
+                else:
+                    form, ext = None, request.ext_fields
+                    topic, wish, born = ext["b"].encode(), ext["e"].encode(), ext["g"]
+                    number, found = self._number(ext), self._found(request)
+                place = (topic, wish)
                 lane = lanes.get(place)
                 if lane is None:
                     lane = self._lane(run, *place)
                     if lane is None:
                         break
                     lanes[place] = lane
-                number = numbers[ext["f"], ext["h"], ext["j"], ext["m"]]
-                found = look(text)
+                body = request.body
                 size = len(body)
                 room -= size
-                if (
-                    found is None
-                    or number is None
-                    or not 0 < size <= most
-                    or room < 0
-                    or request.encoding is not _JSON
-                    or (waits and _NO_WAIT in text)
-                ):
+                if found is None or number is None or not 0 < size <= most or room < 0:
                     break
-                unique, code = found
-                if text[-1] != _END:
-                    text += _END
-                properties = (text + suffix).encode("utf-8", "replace")
-                messages.append((lane, body, properties, int(ext["g"]), number, code))
+                unique, properties, code = found
+                if waits and _NO_WAIT in properties:
+                    break
+                messages.append((lane, body, properties, int(born), number, code))
                 asked.append((request, wish, unique))
         except (KeyError, ValueError):
             pass  # a field is missing or no number: the processor says which
         return asked
 
-    def _lane(self, run: Run, topic: str, wish: str) -> Lane | None:
+    def _number(self, ext: dict[str, str]) -> Numbers | None:
+        """Flag, system flag and reconsume times; None if the message is not plain."""
+        return self._numbers[ext["f"], ext["h"], ext["j"], ext["m"]]
+
+    def _found(self, request: Command) -> _Found | None:
+        """What the properties of a request are that was decoded."""
+        text = request.ext_fields["i"]
+        found = self._look(text)
+        if found is None or request.encoding is not _JSON:
+            return None
+        unique, code = found
+        if text[-1] != _END:
+            text += _END
+        return unique.encode(), (text + self._suffix).encode("utf-8", "replace"), code
+
+    def _lane(self, run: Run, raw_topic: bytes, wish: bytes) -> Lane | None:
         """The way into the queue that is asked for; None when that is not plain."""
+        topic = raw_topic.decode()
         config = self._sends.plain_topic(topic)
-        if config is None or not (wish.isascii() and wish.isdecimal()):
+        if config is None or not wish.isdigit():
             return None
         queue_id = int(wish)
-        if str(queue_id) != wish:
+        if b"%d" % queue_id != wish:
             return None  # the answer has the number, not its text
         if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
             return None
@@ -242,9 +284,9 @@ class PlainSends:
             else command(
                 {
                     "msgId": f"{host}{position:016X}",
-                    "queueId": wish,
+                    "queueId": wish.decode(),
                     "queueOffset": str(offset),
-                    "transactionId": unique,
+                    "transactionId": unique.decode(),
                 }
             )
             for (request, wish, unique), (position, offset) in zip(asked, places, strict=False)
@@ -252,13 +294,12 @@ class PlainSends:
 
     def _answers(self, run: Run, asked: list[_Asked]) -> list[bytes | None]:
         """The answers to what was put, from the first on."""
-        form, host = self._form, self._host_hex
+        form = self._form
         places = zip(run.positions, run.offsets, strict=True)
         answers: list[bytes | None] = []
         for (request, wish, unique), (position, offset) in zip(asked, places, strict=False):
             if request.flag & FLAG_ONEWAY:
                 answers.append(None)
                 continue
-            values = f"{host}{position:016X}", wish, offset, unique, request.opaque
-            answers.append(frame_of((form % values).encode()))
+            answers.append(frame_of(form % (position, wish, offset, unique, request.opaque)))
         return answers

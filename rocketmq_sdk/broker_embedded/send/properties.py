@@ -17,11 +17,14 @@ from rocketmq_sdk.model.properties import (
     without_property,
     without_traceparent,
 )
+from rocketmq_sdk.protocol.shapes.headers import without_escapes
 from rocketmq_sdk.protocol.subscription import tags_code
 
 _END: Final = "\x02"
+_END_BYTE: Final = _END.encode()
 _UNIQUE: Final = f"{UNIQ_KEY}\x01"
 _UNIQUE_SIZE: Final = len(_UNIQUE)
+_UNIQUE_CUT: Final = rf"{UNIQ_KEY}\u0001".encode()
 _SHARDING: Final = f"{SHARDING_KEY}\x01"
 _STARTS_LATER: Final = "__STARTDELIVERTIME\x01"
 _REMEMBERED: Final = 1024
@@ -132,3 +135,49 @@ class PlainProperties:
         else:
             return None
         return None if code is None else (unique, code)
+
+
+class CutProperties:
+    """Properties as they are stored, of plain messages whose headers were cut.
+
+    A message that differs from the one before in the unique key only, as most do, needs
+    no look at the rest.
+    """
+
+    __slots__ = ("_code", "_end", "_head", "_look", "_start", "_stored", "_suffix", "_tail")
+
+    def __init__(self, properties: PlainProperties, suffix: str) -> None:
+        """`suffix`: what the broker adds to all."""
+        self._look = properties.look
+        self._suffix = suffix.encode("utf-8", "replace")
+        self._start = self._end = 0
+        """Where the unique key of the last message stands in what was cut."""
+        self._head = self._tail = b""
+        """What was cut before and behind it."""
+        self._stored = (b"", b"")
+        """The same as it is stored."""
+        self._code = 0
+
+    def of(self, cut: bytes) -> tuple[bytes, bytes, int] | None:
+        """Unique key, stored properties and tags code; None as of `PlainProperties`.
+
+        `cut` is what stands in the header: it matches `MARKED`.
+        """
+        start, end = self._start, self._end
+        unique = cut[start:end]
+        if unique.isalnum() and cut[:start] == self._head and cut[end:] == self._tail:
+            head, tail = self._stored
+            return unique, head + unique + tail, self._code
+        found = self._look(without_escapes(cut).decode())
+        if found is None:
+            return None
+        unique, self._code = found[0].encode(), found[1]
+        self._start = start = cut.index(_UNIQUE_CUT) + len(_UNIQUE_CUT)
+        self._end = end = start + len(unique)
+        self._head, self._tail = cut[:start], cut[end:]
+        head, tail = without_escapes(self._head), without_escapes(self._tail)
+        if not tail.endswith(_END_BYTE):
+            tail += _END_BYTE
+        tail += self._suffix
+        self._stored = head, tail
+        return unique, head + unique + tail, self._code

@@ -20,6 +20,7 @@ from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.batch_codec import encode_batch
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.connection import MANY
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, HeaderEncoding
 from rocketmq_sdk.protocol.frame import decode_frame, encode_frame
 from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
@@ -129,6 +130,16 @@ def run(chunks: Sequence[Sequence[Command]], **options: Any) -> Outcome:
         return await outcome_of(chunks, **options)
 
     return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def together(requests: Sequence[Command], **options: Any) -> Outcome:
+    """What requests do that arrive together, behind others: many are cut."""
+    return run([opening(), requests], **options)
+
+
+def alone(requests: Sequence[Command], **options: Any) -> Outcome:
+    """What the same requests do one by one."""
+    return run([[request] for request in [*opening(), *requests]], **options)
 
 
 ID = "7F000001000000000000000000{:06X}"
@@ -266,9 +277,8 @@ def test_a_chunk_does_the_same_as_its_requests_one_by_one(
 ) -> None:
     if sync:  # what was sent just before is not on the disk yet: reads would tell
         requests = [request for request in requests if request.code == 310]
-    together = run([requests], heard=heard, sync=sync)
-    alone = run([[request] for request in requests], heard=heard, sync=sync)
-    assert together == alone
+    outcome = together(requests, heard=heard, sync=sync)
+    assert outcome == alone(requests, heard=heard, sync=sync)
 
 
 def numbered(number: int, body: bytes = b"plain") -> Command:
@@ -283,6 +293,11 @@ def numbered(number: int, body: bytes = b"plain") -> Command:
     )
     command.opaque = number
     return command
+
+
+def opening() -> list[Command]:
+    """So many that came together that more are expected."""
+    return [numbered(100_000 + number) for number in range(MANY + 1)]
 
 
 def each_spoilt() -> Iterator[Command]:
@@ -318,7 +333,7 @@ def test_whatever_is_special_about_a_send_between_plain_ones() -> None:
     requests = []
     for command in each_spoilt():
         requests += [numbered(command.opaque - 1), command]
-    assert run([requests]) == run([[request] for request in requests])
+    assert together(requests) == alone(requests)
 
 
 @pytest.mark.parametrize("piece", PIECES)
@@ -328,15 +343,15 @@ def test_sends_that_are_all_special_in_one_way(piece: str, behind: bool) -> None
     for command in requests[2:]:
         text = command.ext_fields["i"]
         command.ext_fields["i"] = text + piece if behind else piece + text
-    assert run([requests]) == run([[request] for request in requests])
+    assert together(requests) == alone(requests)
 
 
 @pytest.mark.parametrize("size", [1, 900, 3000, 15_000])
 def test_a_chunk_goes_over_the_ends_of_log_files(size: int) -> None:
     requests = [numbered(number, b"x" * size) for number in range(1, 130)]
-    together = run([requests])
-    assert together == run([[request] for request in requests])
-    assert len(together.answers) == 129
+    outcome = together(requests)
+    assert outcome == alone(requests)
+    assert len(outcome.answers) == 129 + len(opening())
 
 
 async def served(

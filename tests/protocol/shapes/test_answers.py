@@ -14,11 +14,11 @@ from rocketmq_sdk.model.enums import SendStatus
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.producer.outcome import CutResults, send_result
-from rocketmq_sdk.protocol.answer_shapes import CutAnswer
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.connection import Connection
 from rocketmq_sdk.protocol.frame import encode_frame
 from rocketmq_sdk.protocol.frame_template import frame_of
+from rocketmq_sdk.protocol.shapes.answers import CutAnswer
 from support.compiled import fields_of
 
 

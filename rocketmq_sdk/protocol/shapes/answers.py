@@ -1,0 +1,86 @@
+"""Answers that are as the one before but for a few values, cut instead of decoded.
+
+A producer that sends plain messages gets one kind of answer, thousands of times. The
+shape of two that follow each other is remembered: what was the same in both, and what
+differed. What does not match it is decoded, and may become the next shape.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from rocketmq_sdk.protocol.flags import FLAG_RESPONSE
+from rocketmq_sdk.protocol.header_json import decode_json_header
+from rocketmq_sdk.protocol.shapes.headers import LONGEST, PLAIN, CutCommand, shape_of
+
+if TYPE_CHECKING:
+    from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.protocol.shapes.headers import Shape
+
+_new: Final = CutCommand.__new__
+_MOST_SHAPES: Final = 16
+"""Answers that change their shape more often are decoded from then on."""
+
+
+class CutAnswer(CutCommand):
+    """An answer that says success and has no body."""
+
+    __slots__ = ()
+
+
+class AnswerShapes:
+    """The shape of the last answers of one connection.
+
+    `cut` gives the answer whose header stands between two positions, None for one that
+    has to be decoded, which is for `learn` then.
+    """
+
+    __slots__ = ("_last", "_left", "_shape", "_varying")
+
+    def __init__(self) -> None:
+        self._shape: Shape | None = None
+        self._last: tuple[bytes, dict[str, str]] | None = None
+        self._varying: set[str] = set()
+        self._left = _MOST_SHAPES
+
+    def cut(self, data: bytes, start: int, stop: int) -> CutAnswer | None:
+        shape = self._shape
+        if shape is None:
+            return None
+        found = shape.match(data, start, stop)
+        if found is None:
+            return None
+        answer = _new(CutAnswer)
+        answer.texts = texts = found.groups()
+        answer.opaque = int(texts[shape.opaque_at])
+        answer.code = 0
+        answer.flag = FLAG_RESPONSE
+        answer.shape = shape
+        return answer
+
+    def learn(self, text: bytes) -> Command:
+        """Decode a header that was not cut, and remember what it looks like.
+
+        Raises as `decode_json_header`.
+        """
+        answer = decode_json_header(text, b"")
+        if (
+            self._left
+            and not answer.code
+            and answer.flag == FLAG_RESPONSE
+            and answer.remark is None
+            and len(text) <= LONGEST
+        ):
+            self._look_at(text, answer)
+        return answer
+
+    def _look_at(self, text: bytes, answer: Command) -> None:
+        fields = answer.ext_fields
+        last, self._last = self._last, (text, dict(fields))
+        if last is None or last[1].keys() != fields.keys():
+            self._varying = set()
+            return
+        self._varying |= {name for name, value in fields.items() if last[1][name] != value}
+        self._left -= 1
+        shape = shape_of(text, answer, dict.fromkeys(self._varying, PLAIN))
+        self._shape = shape if shape is not None and shape.match(last[0]) else None
