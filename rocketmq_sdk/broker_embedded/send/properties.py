@@ -6,6 +6,7 @@ from typing import Final
 
 from rocketmq_sdk.model.properties import (
     CLUSTER,
+    KEYS,
     MSG_REGION,
     POP_CK,
     PRIORITY,
@@ -25,6 +26,9 @@ _END_BYTE: Final = _END.encode()
 _UNIQUE: Final = f"{UNIQ_KEY}\x01"
 _UNIQUE_SIZE: Final = len(_UNIQUE)
 _UNIQUE_CUT: Final = rf"{UNIQ_KEY}\u0001".encode()
+_MARK: Final = "\x01"
+_KEYS: Final = f"{KEYS}\x01"
+_KEYS_SIZE: Final = len(_KEYS)
 _SHARDING: Final = f"{SHARDING_KEY}\x01"
 _STARTS_LATER: Final = "__STARTDELIVERTIME\x01"
 _REMEMBERED: Final = 1024
@@ -54,6 +58,18 @@ def is_special(text: str) -> bool:
     return "DELAY\x01" in text or "TRAN_MSG\x01" in text or "TIMER_" in text or PRIORITY in text
 
 
+def _without_keys(text: str) -> str:
+    """The text without a list of keys, which asks for nothing.
+
+    It differs in each message of many programs.
+    """
+    at = text.find(_KEYS)
+    end = text.find(_END, at)
+    if at < 0 or end < 0 or (at and text[at - 1] != _END):
+        return text
+    return text if _MARK in text[at + _KEYS_SIZE : end] else text[:at] + text[end + 1 :]
+
+
 class _Codes(dict[str, int | None]):
     """Tags codes by the texts of properties without the unique key.
 
@@ -68,7 +84,7 @@ class _Codes(dict[str, int | None]):
         self.saw_sharding = False
 
     def __missing__(self, rest: str) -> int | None:
-        shorter = without_traceparent(rest)
+        shorter = _without_keys(without_traceparent(rest))
         if len(shorter) < len(rest):
             return self[shorter]
         if _SHARDING in rest:
@@ -154,8 +170,8 @@ class CutProperties:
         """Where the unique key of the last message stands in what was cut."""
         self._head = self._tail = b""
         """What was cut before and behind it."""
-        self._stored = (b"", b"")
-        """The same as it is stored."""
+        self._stored: tuple[bytes, bytes] | None = None
+        """The same as it is stored, once it has been asked for."""
         self._code = 0
 
     def of(self, cut: bytes) -> tuple[bytes, bytes, int] | None:
@@ -166,18 +182,22 @@ class CutProperties:
         start, end = self._start, self._end
         unique = cut[start:end]
         if unique.isalnum() and cut[:start] == self._head and cut[end:] == self._tail:
-            head, tail = self._stored
+            head, tail = self._stored or self._store()
             return unique, head + unique + tail, self._code
-        found = self._look(without_escapes(cut).decode())
+        text = without_escapes(cut)
+        found = self._look(text.decode())
         if found is None:
             return None
         unique, self._code = found[0].encode(), found[1]
         self._start = start = cut.index(_UNIQUE_CUT) + len(_UNIQUE_CUT)
         self._end = end = start + len(unique)
-        self._head, self._tail = cut[:start], cut[end:]
-        head, tail = without_escapes(self._head), without_escapes(self._tail)
-        if not tail.endswith(_END_BYTE):
-            tail += _END_BYTE
-        tail += self._suffix
-        self._stored = head, tail
-        return unique, head + unique + tail, self._code
+        self._head, self._tail, self._stored = cut[:start], cut[end:], None
+        return unique, self._completed(text), self._code
+
+    def _store(self) -> tuple[bytes, bytes]:
+        tail = self._completed(without_escapes(self._tail))
+        self._stored = found = without_escapes(self._head), tail
+        return found
+
+    def _completed(self, text: bytes) -> bytes:
+        return text + (self._suffix if text.endswith(_END_BYTE) else _END_BYTE + self._suffix)
