@@ -26,6 +26,8 @@ _END_BYTE: Final = _END.encode()
 _UNIQUE: Final = f"{UNIQ_KEY}\x01"
 _UNIQUE_SIZE: Final = len(_UNIQUE)
 _UNIQUE_CUT: Final = rf"{UNIQ_KEY}\u0001".encode()
+_KEYS_CUT: Final = rf"{KEYS}\u0001".encode()
+_END_CUT: Final = rb"\u0002"
 _MARK: Final = "\x01"
 _KEYS: Final = f"{KEYS}\x01"
 _KEYS_SIZE: Final = len(_KEYS)
@@ -153,14 +155,33 @@ class PlainProperties:
         return None if code is None else (unique, code)
 
 
+def _without_first_keys(head: bytes) -> bytes:
+    """What was cut before a unique key, without a list of keys that begins it."""
+    if head.startswith(_KEYS_CUT):
+        end = head.find(_END_CUT)
+        if end >= 0 and b"\\" not in head[len(_KEYS_CUT) : end]:
+            return head[end + len(_END_CUT) :]
+    return head
+
+
 class CutProperties:
     """Properties as they are stored, of plain messages whose headers were cut.
 
-    A message that differs from the one before in the unique key only, as most do, needs
-    no look at the rest.
+    A message that differs from the one before in the unique key only, or in that and
+    its list of keys, as most do, needs no look at the rest.
     """
 
-    __slots__ = ("_code", "_end", "_head", "_look", "_start", "_stored", "_suffix", "_tail")
+    __slots__ = (
+        "_code",
+        "_end",
+        "_head",
+        "_head_without_keys",
+        "_look",
+        "_start",
+        "_stored",
+        "_suffix",
+        "_tail",
+    )
 
     def __init__(self, properties: PlainProperties, suffix: str) -> None:
         """`suffix`: what the broker adds to all."""
@@ -168,7 +189,7 @@ class CutProperties:
         self._suffix = suffix.encode("utf-8", "replace")
         self._start = self._end = 0
         """Where the unique key of the last message stands in what was cut."""
-        self._head = self._tail = b""
+        self._head = self._tail = self._head_without_keys = b""
         """What was cut before and behind it."""
         self._stored: tuple[bytes, bytes] | None = None
         """The same as it is stored, once it has been asked for."""
@@ -184,15 +205,20 @@ class CutProperties:
         if unique.isalnum() and cut[:start] == self._head and cut[end:] == self._tail:
             head, tail = self._stored or self._store()
             return unique, head + unique + tail, self._code
-        text = without_escapes(cut)
-        found = self._look(text.decode())
-        if found is None:
-            return None
-        unique, self._code = found[0].encode(), found[1]
-        self._start = start = cut.index(_UNIQUE_CUT) + len(_UNIQUE_CUT)
-        self._end = end = start + len(unique)
-        self._head, self._tail, self._stored = cut[:start], cut[end:], None
-        return unique, self._completed(text), self._code
+        start = cut.find(_UNIQUE_CUT) + len(_UNIQUE_CUT)
+        end = cut.find(_END_CUT, start)
+        unique, head, tail = cut[start:end], cut[:start], cut[end:]
+        without_keys = _without_first_keys(head)
+        if not (
+            without_keys == self._head_without_keys and tail == self._tail and unique.isalnum()
+        ):
+            found = self._look(without_escapes(cut).decode())
+            if found is None:
+                return None
+            self._code = found[1]
+        self._start, self._end, self._stored = start, end, None
+        self._head, self._head_without_keys, self._tail = head, without_keys, tail
+        return unique, self._completed(without_escapes(cut)), self._code
 
     def _store(self) -> tuple[bytes, bytes]:
         tail = self._completed(without_escapes(self._tail))
