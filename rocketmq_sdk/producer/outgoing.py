@@ -164,6 +164,12 @@ def no_message(given: object) -> WrongTypeError:
     return WrongTypeError(f'{given!r:.200} is no Message; send Message("topic", b"body")')
 
 
+def check_message(message: object) -> None:
+    """Raise `WrongTypeError` for what is no message, or was not made as one."""
+    if not (isinstance(message, Message) and hasattr(message, "_body")):
+        raise no_message(message)
+
+
 _ONLY_MESSAGES: Final = {Message}
 
 
@@ -174,8 +180,7 @@ def check_messages(messages: Sequence[object]) -> None:
     if {*map(type, messages)} == _ONLY_MESSAGES:
         return
     for message in messages:
-        if not isinstance(message, Message):
-            raise no_message(message)
+        check_message(message)
 
 
 class Batch(NamedTuple):

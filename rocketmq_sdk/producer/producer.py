@@ -15,13 +15,13 @@ from rocketmq_sdk.errors import (
     TooManyRequestsError,
 )
 from rocketmq_sdk.lifecycle import open_quiet_nursery
-from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.engine import SendEngine, connect_to_all
 from rocketmq_sdk.producer.gathered import AccumulatedHandle
 from rocketmq_sdk.producer.handle import Aim, SendHandle
 from rocketmq_sdk.producer.health import ProducerHealth, health_of
 from rocketmq_sdk.producer.outgoing import (
     Batch,
+    check_message,
     check_messages,
     check_one_sharding_key,
     check_size,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from rocketmq_sdk.client.queries import MessageQueries
+    from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.model.received import ReceivedMessage
     from rocketmq_sdk.model.results import SendResult
@@ -243,8 +244,7 @@ class Producer(SendEngine):
         `RouteError`, `ConnectError`, `SendTimeout` (nothing was sent).
         """
         seconds = self._timeout if timeout is None else to_seconds(timeout)
-        if not isinstance(message, Message):
-            raise no_message(message)
+        check_message(message)
         self._running_loop()
         deadline = trio.current_time() + seconds
         with trio.move_on_at(deadline):
@@ -441,6 +441,7 @@ class Producer(SendEngine):
         comes later is dropped.
         """
         refuse_unknown(aim, _AIMS, "request()")
+        check_message(message)
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         self._running_loop()
         deadline = trio.current_time() + seconds

@@ -449,3 +449,11 @@ async def test_what_is_no_message_is_named(given: Any, said: str, auto_batch: An
         producer.submit(given)
     with pytest.raises(WrongTypeError, match=said):
         await producer.send(given)
+    with pytest.raises(WrongTypeError):  # where `checked` says it, in its own words
+        await producer.request(given)
+    with pytest.raises(WrongTypeError, match=said):
+        await producer.send_oneway(given)
+    with pytest.raises(WrongTypeError, match=said):
+        await producer.send_batch([Message("t", b"b"), given])
+    with pytest.raises(WrongTypeError, match=said):
+        producer.submit_batch([given])
