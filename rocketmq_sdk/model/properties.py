@@ -129,6 +129,7 @@ Follows `MessageConst.STRING_HASH_SET` of Apache RocketMQ 5.5.0.
 
 _SEPARATOR: Final = "\x01"
 _END: Final = "\x02"
+_END_BYTE: Final = b"\x02"
 
 
 def encode_properties(properties: Mapping[str, str | None]) -> str:
@@ -179,6 +180,23 @@ def property_in_text(text: str, name: str) -> str | None:
         if position == 0:
             return None
     return None
+
+
+def value_in_bytes(text: bytes, mark: bytes) -> bytes:
+    """`property_in_text` for a text as bytes, which begins with the separator of
+    properties; empty for a property that is missing.
+
+    `mark` is the name with the separators around it.
+    """
+    at = text.rfind(mark)
+    while at >= 0:
+        start = at + len(mark)
+        end = text.find(_END_BYTE, start)
+        value = text[start:] if end < 0 else text[start:end]
+        if value:
+            return value
+        at = text.rfind(mark, 0, at + 1)
+    return b""
 
 
 _TRACE: Final = "\x02traceparent\x01"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.store.columns import rising_columns, set_columns
 from rocketmq_sdk.broker_embedded.store.queues.unit_chain import UNIT
-from rocketmq_sdk.model.properties import TAGS, UNIQ_KEY, property_in_text
+from rocketmq_sdk.model.properties import TAGS, UNIQ_KEY, value_in_bytes
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _UNIQ_KEY: Final = f"{UNIQ_KEY}\x01".encode()
 _UNIQ_KEY_SIZE: Final = len(_UNIQ_KEY)
+_TAGS: Final = f"\x02{TAGS}\x01".encode()
 _END: Final = b"\x02"
 _pack = UNIT.pack
 
@@ -25,20 +26,25 @@ def tags_codes(properties: Sequence[bytes], same: Alike | None) -> list[int]:
     """The tags codes of the messages of a batch; `same` says in how far they are alike.
 
     Messages of a batch often differ only in their unique keys; equal rests are parsed
-    once.
+    once, and equal tags are hashed once.
     """
     if same is not None:
         properties, times = properties[:1], len(properties)
     else:
         times = 1
     known: dict[bytes, int] = {}
+    of_tags: dict[bytes, int] = {}
     codes: list[int] = []
     for raw in properties:
         # When the key has no end this is the last byte, which holds no tag either.
         rest = raw[raw.find(_END, _UNIQ_KEY_SIZE) :] if raw.startswith(_UNIQ_KEY) else raw
         code = known.get(rest)
         if code is None:
-            code = known[rest] = tags_code(property_in_text(rest.decode("utf-8", "replace"), TAGS))
+            tags = value_in_bytes(_END + rest, _TAGS)
+            code = of_tags.get(tags)
+            if code is None:
+                code = of_tags[tags] = tags_code(tags.decode("utf-8", "replace"))
+            known[rest] = code
         codes.append(code)
     return codes * times
 
