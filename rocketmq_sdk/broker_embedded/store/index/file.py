@@ -17,7 +17,9 @@ from __future__ import annotations
 import mmap
 import sys
 from array import array
+from bisect import bisect_left
 from functools import lru_cache
+from itertools import repeat
 from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Final
@@ -82,6 +84,18 @@ def _zeros(size: int) -> mmap.mmap:
     if sys.platform == "win32":
         return mmap.mmap(-1, size)
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def _in_order(
+    keys: Sequence[int], others: Sequence[int], offsets: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Hashes of keys with the others behind each, and the offset of each of them."""
+    times = 1 + len(others)
+    hashes, places = [0, *others] * len(keys), [0] * (times * len(keys))
+    hashes[::times] = keys
+    for place in range(times):
+        places[place::times] = offsets
+    return hashes, places
 
 
 class IndexFile:
@@ -245,14 +259,21 @@ class IndexFile:
         self.changed = True
         return fitting
 
-    def put_all(self, hashes: Sequence[int], offsets: Sequence[int], store_timestamp: int) -> bool:
+    def put_all(
+        self,
+        hashes: Sequence[int],
+        offsets: Sequence[int],
+        store_timestamp: int,
+        others: Sequence[int] = (),
+    ) -> bool:
         """Add the entries of several records, or none of them.
 
-        The offset of its record comes with each hash. Returns False, having done
-        nothing, when they may not all fit or the file is empty. Raises as `put` does.
+        The offset of its record comes with each hash. Behind the entry of each hash
+        come those of `others`, for the same record. Returns False, having done nothing,
+        when they may not all fit or the file is empty. Raises as `put` does.
         """
-        number = self.count
-        if number == 1 or not hashes or number + len(hashes) > self.capacity:
+        number, count = self.count, len(hashes) * (1 + len(others))
+        if number == 1 or not count or number + count > self.capacity:
             return False
         heads = self._heads
         if heads is None:
@@ -263,64 +284,88 @@ class IndexFile:
             if 0 < begin <= store_timestamp
             else 0
         )
-        if not self._put_apart(heads, hashes, offsets, seconds):
+        if not self._put_apart(heads, hashes, others, offsets, seconds):
+            if others:
+                hashes, offsets = _in_order(hashes, others, offsets)
             self._put_each(heads, hashes, offsets, seconds)
-        self.count = number + len(hashes)
+        self.count = number + count
         self.end_offset = offsets[-1]
         self.end_timestamp = store_timestamp
         self.changed = True
         return True
 
     def _put_apart(
-        self, heads: memoryview, hashes: Sequence[int], offsets: Sequence[int], seconds: int
+        self,
+        heads: memoryview,
+        hashes: Sequence[int],
+        others: Sequence[int],
+        offsets: Sequence[int],
+        seconds: int,
     ) -> bool:
         """Add entries that lie in different slots, as those of unique keys mostly do.
 
         False, and nothing is done, for others.
         """
-        slot_count, number, count = self.slot_count, self.count, len(hashes)
-        if not _LEAST_APART <= count <= _MOST_APART or offsets[0] == offsets[1]:
-            return False  # with tags, for instance, which come again
+        slot_count, number, count, times = self.slot_count, self.count, len(hashes), 1 + len(others)
+        if not _LEAST_APART <= count * times <= _MOST_APART or offsets[0] == offsets[1]:
+            return False  # with tags that differ, for instance, which come again
         slots = [value % slot_count for value in hashes]
-        if len(set(slots)) != count:
+        if others:
+            slots += [value % slot_count for value in others]
+        if len(set(slots)) != len(slots):
             return False
         previous: tuple[int, ...] = itemgetter(*slots)(heads)
         new = previous.count(0)
-        if new != count and (min(previous) < 0 or max(previous) > number):
+        if new != len(slots) and (min(previous) < 0 or max(previous) > number):
             return False
-        fields = [seconds] * (count * _FIELDS)
-        fields[::_FIELDS] = hashes
-        fields[1::_FIELDS] = offsets
-        fields[3::_FIELDS] = previous
-        self._tail += _entries(count).pack(*fields)
+        size, end = times * _FIELDS, number + count * times
+        fields = [seconds] * (count * size)
+        fields[::size] = hashes
+        fields[1::size] = offsets
+        fields[3::size] = previous[:count]
+        for place, value in enumerate(others, 1):
+            numbers, at = range(number + place, end, times), place * _FIELDS
+            fields[at::size] = repeat(value, count)
+            fields[at + 1 :: size] = offsets
+            fields[at + 3 :: size] = (previous[count - 1 + place], *numbers[:-1])
+        self._tail += _entries(count * times).pack(*fields)
         self.used_slots += new
-        for slot, entry in zip(slots, range(number, number + count), strict=True):
-            heads[slot] = entry
-        slots.sort()  # they mostly are: keys are counted up
-        dirty_pages, low, high = self._dirty_pages, slots[0], slots[-1]
-        if high - low < _PAGE_SLOTS:
-            dirty_pages[low // _PAGE_SLOTS] = dirty_pages[high // _PAGE_SLOTS] = 1
-        else:
-            for slot in slots:
-                dirty_pages[slot // _PAGE_SLOTS] = 1
+        for slot in slots[:count]:
+            heads[slot] = number
+            number += times
+        for place, slot in enumerate(slots[count:], 1 - times):
+            heads[slot] = end + place
+        self._mark_pages(slots)
         return True
+
+    def _mark_pages(self, slots: list[int]) -> None:
+        """Mark pages as such that are to be written; most slots lie close together."""
+        slots.sort()  # they mostly are: keys are counted up
+        dirty_pages, at, count = self._dirty_pages, 0, len(slots)
+        while at < count:
+            page = slots[at] // _PAGE_SLOTS
+            dirty_pages[page] = 1
+            at = bisect_left(slots, (page + 1) * _PAGE_SLOTS, at + 1)
 
     def _put_each(
         self, heads: memoryview, hashes: Sequence[int], offsets: Sequence[int], seconds: int
     ) -> None:
         """Add entries one by one."""
-        slot_count, tail, dirty_pages = self.slot_count, self._tail, self._dirty_pages
-        number = self.count
-        for value, offset in zip(hashes, offsets, strict=True):
+        slot_count, dirty_pages, number = self.slot_count, self._dirty_pages, self.count
+        chains: list[int] = []
+        note, new = chains.append, 0
+        for value in hashes:
             slot = value % slot_count
             previous = heads[slot]
             if previous <= 0 or previous > number:
                 previous = 0
-                self.used_slots += 1
-            tail += _pack(value, offset, seconds, previous)
+                new += 1
+            note(previous)
             heads[slot] = number
             dirty_pages[slot // _PAGE_SLOTS] = 1
             number += 1
+        self.used_slots += new
+        self._tail += b"".join(map(_pack, hashes, offsets, repeat(seconds), chains))
 
     def write_out(self) -> None:
         """Write out what is only in memory. Raises `StoreError`.

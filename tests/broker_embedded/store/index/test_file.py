@@ -105,6 +105,55 @@ def test_entries_in_one_call_are_those_of_single_ones(
     assert contents[0] == contents[1]
 
 
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(
+        st.tuples(HASHES, st.lists(st.integers(0, (1 << 31) - 1) | st.just(7), max_size=3)),
+        min_size=1,
+        max_size=4,
+    ),
+    st.dictionaries(st.integers(0, SLOTS - 1), st.integers(-(1 << 31), (1 << 31) - 1), max_size=9),
+)
+def test_entries_with_the_same_ones_behind_each_are_those_of_single_ones(
+    batches: list[tuple[list[int], list[int]]], damage: dict[int, int]
+) -> None:
+    """Whatever slots they share, and what damage has left in slots."""
+    contents: list[bytes] = []
+    for together in (True, False):
+        files = MemoryFileSystem()
+        file = IndexFile.create(files, PATH, SLOTS, CAPACITY, None)
+        file.put([1], 5, 1_700_000_000_000)
+        file.write_out()
+        for slot, number in damage.items():
+            files.open(PATH).pwrite(
+                number.to_bytes(SLOT_SIZE, signed=True), HEADER_SIZE + slot * SLOT_SIZE
+            )
+        file = IndexFile(files.open(PATH), "20260101000000000", SLOTS, CAPACITY)
+        file.load()
+        for turn, (hashes, others) in enumerate(batches):
+            positions = range(1000 * turn + 10, 1000 * turn + 10 + 3 * len(hashes), 3)
+            if together:
+                assert file.put_all(hashes, positions, 1_700_000_000_000 + 900 * turn, others)
+                continue
+            for value, position in zip(hashes, positions, strict=True):
+                entries_of_one = [value, *others]
+                now = 1_700_000_000_000 + 900 * turn
+                assert file.put(entries_of_one, position, now) == len(entries_of_one)
+        file.write_out()
+        contents.append(content(files))
+    assert contents[0] == contents[1]
+
+
+def test_entries_that_do_not_fit_with_those_behind_each_are_not_added() -> None:
+    files = MemoryFileSystem()
+    file = IndexFile.create(files, PATH, SLOTS, 102, None)
+    file.put([1], 5, 1_700_000_000_000)
+    assert not file.put_all(range(51), range(51), 1_700_000_000_000, [7])
+    assert file.count == 2
+    assert file.put_all(range(50), range(50), 1_700_000_000_000, [7])
+    assert (file.count, file.full) == (102, True)
+
+
 def test_entries_that_were_written_alone_are_found_and_no_header_tells_of_them() -> None:
     files = MemoryFileSystem()
     file = IndexFile.create(files, PATH, SLOTS, CAPACITY, None)
