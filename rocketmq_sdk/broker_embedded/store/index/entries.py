@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.store.index.keys import KeyHasher
+from rocketmq_sdk.broker_embedded.store.index.keys import KeyHasher, alike
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rocketmq_sdk.broker_embedded.store.index.file import IndexFile
     from rocketmq_sdk.broker_embedded.store.index.noted import NotedBatch
+
+_SOME: Final = 8
+"""So many messages are worth to be compared."""
 
 
 class EntryMaker:
@@ -63,10 +66,13 @@ class EntryMaker:
         file = self._current()
         if batch.made or self.made:
             return False
-        hashes, positions = self._hasher.hashes_of_batch(
-            batch.topic, batch.properties, batch.positions, batch.same
+        properties, same = batch.properties, batch.same
+        if same is None and len(properties) >= _SOME:
+            same = alike(properties)
+        hashes, positions, others = self._hasher.hashes_of_batch(
+            batch.topic, properties, batch.positions, same
         )
-        if not file.put_all(hashes, positions, batch.store_timestamp):
+        if not file.put_all(hashes, positions, batch.store_timestamp, others):
             return False
         self._made_for = batch.positions[-1]
         return True

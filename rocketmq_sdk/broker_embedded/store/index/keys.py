@@ -12,11 +12,11 @@ differ only near their end (a time and a counter).
 
 from __future__ import annotations
 
-import struct
-from functools import lru_cache
 from operator import mul
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded.store.index.hash_lanes import HALF, LANE, hashes_of_ends, power
+from rocketmq_sdk.broker_embedded.store.index.words import Words
 from rocketmq_sdk.model.properties import (
     KEYS,
     TAGS,
@@ -47,10 +47,11 @@ _END: Final = "\x02"
 _UNIQ_KEY_AT: Final = len(_UNIQ_KEY)
 _UNIQ_KEY_BYTES: Final = _UNIQ_KEY.encode()
 _END_BYTE: Final = _END.encode()
-COUNTER: Final = 4
-_FORMS: Final = 16
-"""How many forms of batches are remembered; those of a producer mostly have one."""
-_COUNTER_WEIGHT: Final = _HEAD_WEIGHTS[COUNTER]
+_UNIQ_KEY_BEHIND: Final = _END_BYTE + _UNIQ_KEY_BYTES
+_SOME: Final = 16
+"""So many messages are worth to be hashed together."""
+_COUNTER: Final = 4
+_COUNTER_WEIGHT: Final = _HEAD_WEIGHTS[_COUNTER]
 
 
 def key_hash(text: str) -> int:
@@ -86,81 +87,67 @@ def _property(text: str, name: str, marker: str) -> str | None:
     return text[start:end] if end > start else property_in_text(text, name)
 
 
-_FARTHEST: Final = 255 * (29791 + 961 + 31 + 1)
-"""The most that the last four characters of a key add to a hash."""
 Alike = tuple[int, bytes]
 """Where a unique key ends, and the last characters of all keys: see `alike`."""
 
 
 def alike(properties: Sequence[bytes], *, equally_long: bool = False) -> Alike | None:
-    """What texts of properties that begin with a unique key differ in, if in little.
+    """What texts of properties that have a unique key differ in, if in little.
 
-    Returns where the key ends in all of them, and the last `COUNTER` characters of each
-    key, joined. None when the texts differ in more, as in most batches and runs of one
-    producer they do not. `equally_long`: it is known that they have the same length.
+    Returns where the key ends in all of them, and the last characters of each key,
+    joined: `HALF`, which is the counter, or `LANE`, with that of the time which changes
+    within a minute. None when the texts differ in more, as in most batches and runs of
+    one producer they do not. `equally_long`: it is known that they have the same
+    length.
     """
     first, count = properties[0], len(properties)
     length = len(first)
-    end = first.find(_END_BYTE, _UNIQ_KEY_AT) if first.startswith(_UNIQ_KEY_BYTES) else -1
-    if end < _UNIQ_KEY_AT + COUNTER:
+    at = _unique_key_at(first)
+    end = first.find(_END_BYTE, at) if at else -1
+    if end < at + LANE:
         return None
     if not equally_long and set(map(len, properties)) != {length}:
         return None
-    # Nothing is done for each text, except by C.
-    texts, sample, same = bytearray().join(properties), bytearray(first), b"0" * count
-    counters = bytearray(COUNTER * count)
-    for place, at in enumerate(range(end - COUNTER, end)):
-        counters[place::COUNTER] = texts[at::length]
-        texts[at::length] = same
-        sample[at] = same[0]
-    return (end, bytes(counters)) if texts == sample * count and counters.isalnum() else None
+    # Nothing is done for each text, except by C. Mostly only the counters differ.
+    texts, sample, same = bytearray().join(properties), bytearray(first), bytearray(count)
+    columns: list[bytearray] = []
+    for size in (HALF, LANE):
+        places = range(end - size, end - size + HALF)
+        columns[:0] = [texts[at::length] for at in places]
+        for at in places:
+            texts[at::length] = same
+            sample[at] = 0
+        if texts == sample * count:
+            ends = bytearray(size * count)
+            for place, column in enumerate(columns):
+                ends[place::size] = column
+            return (end, bytes(ends)) if ends.isalnum() else None
+    return None
 
 
-def _hashes_of_counters(stem: int, counters: bytes) -> Sequence[int]:
-    """The hashes of keys of which the last characters differ.
-
-    `stem` is the hash of what is in front of them. All sums are made at once: the
-    counters are the digits of one number, of `COUNTER` bytes each. Most keys of a batch
-    lie so close together that all their sums are numbers of one sign, which is looked
-    at once.
-    """
-    ones, even, low_half = _digits(len(counters) // COUNTER)
-    number = int.from_bytes(counters)
-    pairs = (number >> 8 & even) * 31 + (number & even)
-    sums = (pairs >> 16 & low_half) * 961 + (pairs & low_half)
-    low = stem & _MASK
-    high = low + _FARTHEST
-    if high < _SMALLEST:
-        return _of_digits(sums + low * ones, len(counters))
-    if low > _SMALLEST and high <= _MASK:
-        return _of_digits((_MASK + 1 - low) * ones - sums, len(counters))
-    return [_absolute(low + value) for value in _of_digits(sums, len(counters))]
-
-
-@lru_cache(_FORMS)
-def _digits(count: int) -> tuple[int, int, int]:
-    """Numbers with so many digits: each is 1, or has its even bytes or low half set."""
-    digits = (b"\0\0\0\1", b"\0\xff\0\xff", b"\0\0\xff\xff")
-    ones, even, low_half = [int.from_bytes(digit * count) for digit in digits]
-    return ones, even, low_half
-
-
-def _of_digits(number: int, size: int) -> tuple[int, ...]:
-    """The digits of a number that has so many bytes."""
-    digits: tuple[int, ...] = struct.unpack(f">{size // COUNTER}I", number.to_bytes(size))
-    return digits
+def _unique_key_at(properties: bytes) -> int:
+    """Where the first unique key begins in a text of properties; 0 without one."""
+    if properties.startswith(_UNIQ_KEY_BYTES):
+        return _UNIQ_KEY_AT
+    at = properties.find(_UNIQ_KEY_BEHIND)
+    return at + len(_UNIQ_KEY_BEHIND) if at >= 0 else 0
 
 
 class KeyHasher:
     """Hashes of the entries of messages; remembers those of repeated texts."""
 
-    __slots__ = ("_heads", "_rests", "_stem", "_stem_hash", "_tags")
+    __slots__ = ("_around", "_heads", "_others", "_rests", "_stem", "_stem_hash", "_tags")
 
     def __init__(self) -> None:
         self._heads: dict[tuple[str, str], int] = {}
         self._tags: dict[tuple[str, str], int] = {}
         self._rests: dict[tuple[str, str], list[int]] = {}
         """The hashes of what follows a unique key, when that has no list of keys."""
+        self._around = ("", b"", b"")
+        self._others: list[int] = []
+        """Topic, what stands around the unique keys of messages that are alike, and the
+        hashes of the entries of that.
+        """
         self._stem = ("", "")
         """Topic and unique key, without its counter, of the message before.
 
@@ -195,83 +182,46 @@ class KeyHasher:
         topic: str,
         properties: Sequence[bytes],
         positions: Sequence[int],
-        same: Alike | None = None,
-    ) -> tuple[Sequence[int], Sequence[int]]:
+        same: Alike | None,
+    ) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
         """The hashes of the entries of several messages.
 
-        Returns them with a list that has the position of its message for each hash.
-        `same` is what `alike` says, where it has been asked.
+        Returns them with the position of the message of each, and with those that come
+        behind each, for the same message. `same` is what `alike` says.
         """
-        if same is None:
-            same = alike(properties)
-        if same is not None and (hashes := self._of_alike(topic, properties[0], *same)):
-            return self._with_others(hashes, positions)
-        found: list[int] = []
-        at: list[int] = []
-        known: dict[str, list[int]] = {}
-        stem, stem_hash = b"", 0
-        for raw, position in zip(properties, positions, strict=True):
-            end = raw.find(_END_BYTE, _UNIQ_KEY_AT) if raw.startswith(_UNIQ_KEY_BYTES) else -1
-            others, rest = None, ""
-            if end > _UNIQ_KEY_AT + _TAIL:
-                rest = without_traceparent(raw[end:].decode("utf-8", "replace"))
-                others = known.get(rest)
-            if others is None or not raw.isascii():
+        if same is not None and (of_keys := self._of_alike(topic, properties, same)):
+            return of_keys[0], positions, of_keys[1]
+        if len(properties) < _SOME:
+            found: list[int] = []
+            at: list[int] = []
+            for raw, position in zip(properties, positions, strict=True):
                 values = self.hashes(topic, raw.decode("utf-8", "replace"))
-                if rest and (others := self._rests.get((topic, rest))) is not None:
-                    known[rest] = others
                 found += values
                 at += [position] * len(values)
-                continue
-            # As in `_hash_unique`, in two steps: most keys differ from the one before
-            # in their last two characters.
-            start = raw[_UNIQ_KEY_AT : end - 2]
-            if start != stem:
-                self._hash_unique(topic, raw[_UNIQ_KEY_AT:end].decode())
-                stem = start
-                stem_hash = self._stem_hash + raw[end - 4] * 29791 + raw[end - 3] * 961
-            value = stem_hash + raw[end - 2] * 31 + raw[end - 1] & _MASK
-            found.append(
-                value if value < _SMALLEST else 0 if value == _SMALLEST else _MASK + 1 - value
-            )
-            at.append(position)
-            if others:
-                found += others
-                at += [position] * len(others)
-        return found, at
+            return found, at, ()
+        words = Words(topic)
+        words.add_all(properties, positions)
+        return words.hashes(), words.positions, ()
 
     def _of_alike(
-        self, topic: str, first: bytes, end: int, counters: bytes
-    ) -> tuple[Sequence[int], list[int]] | None:
-        """The hashes of the unique keys of messages that are `alike`, and of the rest.
+        self, topic: str, properties: Sequence[bytes], same: Alike
+    ) -> tuple[Sequence[int], Sequence[int]] | None:
+        """The hashes of the unique keys of messages that are `alike`, and those of the
+        other entries, which all of them have.
 
         None where the first one, which stands for all, is not as usual.
         """
-        rest = first[end:]
-        if end <= _UNIQ_KEY_AT + _TAIL or not first.isascii() or _UNIQ_KEY_BYTES in rest:
+        first, (end, ends) = properties[0], same
+        at, size = _unique_key_at(first), len(ends) // len(properties)
+        start, rest = first[at : end - size], first[end:]
+        if not start.isascii() or _UNIQ_KEY_BYTES in rest:
             return None
-        others = self._rests.get((topic, without_traceparent(rest.decode())))
-        if others is None:
-            others = self.hashes(topic, first.decode())[1:]
-        self._hash_unique(topic, first[_UNIQ_KEY_AT:end].decode())
-        return _hashes_of_counters(self._stem_hash, counters), others
-
-    @staticmethod
-    def _with_others(
-        hashes: tuple[Sequence[int], list[int]], positions: Sequence[int]
-    ) -> tuple[Sequence[int], Sequence[int]]:
-        """Hashes of unique keys, each followed by those of the rest."""
-        keys, others = hashes
-        if not others:
-            return keys, positions
-        times = 1 + len(others)
-        found: list[int] = []
-        at: list[int] = []
-        for key, position in zip(keys, positions, strict=True):
-            found.append(key)
-            found += others
-            at += [position] * times
-        return found, at
+        around = (topic, first[:at], rest)
+        if around != self._around:
+            self._others = self._hashes(topic, first.decode("utf-8", "replace"))[1:]
+            self._around = around
+        stem = self._stem_of(topic, start.decode()) * power(size)
+        return hashes_of_ends(stem, ends, len(properties)), self._others
 
     def _hashes(self, topic: str, properties: str) -> list[int]:
         """`hashes` for any text."""
@@ -300,16 +250,22 @@ class KeyHasher:
         """
         if len(key) <= _TAIL or not key.isascii():
             return self._hash(topic, key)
-        stem = (topic, key[:-COUNTER])
+        stem = (topic, key[:-_COUNTER])
         if stem != self._stem:
-            middle = key[-_TAIL:-COUNTER]
+            middle = key[-_TAIL:-_COUNTER]
             value = self._head(topic, key[:-_TAIL]) * _HEAD_WEIGHTS[len(middle)] + sum(
                 map(mul, middle.encode(), _TAIL_WEIGHTS[len(middle)])
             )
             self._stem, self._stem_hash = stem, value * _COUNTER_WEIGHT & _MASK
-        first, second, third, fourth = key[-COUNTER:].encode()
+        first, second, third, fourth = key[-_COUNTER:].encode()
         value = self._stem_hash + first * 29791 + second * 961 + third * 31 + fourth & _MASK
         return value if value < _SMALLEST else 0 if value == _SMALLEST else _MASK + 1 - value
+
+    def _stem_of(self, topic: str, start: str) -> int:
+        """The hash of `topic#start`, fast where its last characters are a time."""
+        last = start[-LANE:]
+        value: int = sum(map(mul, last.encode(), _TAIL_WEIGHTS[len(last)]))
+        return self._head(topic, start[:-LANE]) * power(len(last)) + value
 
     def _hash(self, topic: str, key: str) -> int:
         """The hash of `topic#key`."""

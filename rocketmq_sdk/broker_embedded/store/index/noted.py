@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.broker_embedded.store.index.keys import COUNTER
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -107,11 +105,12 @@ def _alike_batches(
     same: Alike,
 ) -> Iterator[NotedBatch]:
     """`batches_of` for messages that are alike."""
-    length, (key_end, counters) = len(properties[0]), same
+    length, (key_end, last) = len(properties[0]), same
+    size = len(last) // len(properties)
     most = min(_ALIKE_AT_ONCE, max(1, _AT_ONCE * _OF_ONE // length))
     for first in range(0, len(properties), most):
         part = slice(first, first + most)
-        texts, ends = properties[part], counters[first * COUNTER : (first + most) * COUNTER]
+        texts, ends = properties[part], last[first * size : (first + most) * size]
         characters = length * len(texts)
         yield NotedBatch(
             topic, texts, positions[part], store_timestamp, characters, (key_end, ends)

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 import trio
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rocketmq_sdk.broker_embedded.store.append.batch_units import tags_codes
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
@@ -19,7 +17,6 @@ from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSyst
 from rocketmq_sdk.broker_embedded.store.files.os_files import OsFileSystem
 from rocketmq_sdk.broker_embedded.store.index.keys import (
     KeyHasher,
-    _hashes_of_counters,
     alike,
     key_hash,
     query_text,
@@ -331,29 +328,9 @@ def test_hashes_of_a_batch_are_those_of_its_messages() -> None:
             for value in KeyHasher().hashes("t", text)
         ]
         for _again in range(2):
-            hashes, at = hasher.hashes_of_batch("t", raw, positions)
-            assert list(zip(hashes, at, strict=True)) == wanted
-
-
-FARTHEST = 255 * (29791 + 961 + 31 + 1)
-EDGES = [0, 2**31 - FARTHEST, 2**31, 2**32 - FARTHEST, 2**32]
-
-
-@given(
-    st.sampled_from(EDGES).flatmap(lambda edge: st.integers(max(0, edge - 9), edge + 9)),
-    st.lists(st.binary(min_size=4, max_size=4), min_size=1, max_size=5),
-    st.integers(0, 4),
-)
-def test_hashes_of_counters_have_the_sign_of_java(
-    stem: int, counters: list[bytes], same: int
-) -> None:
-    """Java's number of 32 bits, and its absolute value, 0 for the smallest one."""
-    counters = [counters[0][:same] + counter[same:] for counter in counters]
-    wanted = []
-    for a, b, c, d in counters:
-        value = (stem + a * 29791 + b * 961 + c * 31 + d + 2**31) % 2**32 - 2**31
-        wanted.append(0 if value == -(2**31) else abs(value))
-    assert list(_hashes_of_counters(stem, b"".join(counters))) == wanted
+            hashes, at, others = hasher.hashes_of_batch("t", raw, positions, alike(raw))
+            found = zip(hashes, at, strict=True)
+            assert [(one, place) for key, place in found for one in (key, *others)] == wanted
 
 
 async def test_the_index_of_batches_is_that_of_single_messages(
