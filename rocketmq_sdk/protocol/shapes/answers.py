@@ -1,8 +1,9 @@
 """Answers that are as the one before but for a few values, cut instead of decoded.
 
-A producer that sends plain messages gets one kind of answer, thousands of times. The
-shape of two that follow each other is remembered: what was the same in both, and what
-differed. What does not match it is decoded, and may become the next shape.
+A producer that sends plain messages gets one kind of answer, thousands of times, one
+of transactions two, in turn. The shape of two of a kind that follow each other is
+remembered: what was the same in both, and what differed. What does not match it is
+decoded, and may become the next shape.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _new: Final = CutCommand.__new__
 _MOST_SHAPES: Final = 16
 """Answers that change their shape more often are decoded from then on."""
+_KINDS: Final = 2
+"""Kinds of answers, by the names of their fields, whose shapes are remembered."""
 
 
 class CutAnswer(CutCommand):
@@ -28,19 +31,34 @@ class CutAnswer(CutCommand):
     __slots__ = ()
 
 
+class _Kind:
+    """Answers with the same ext fields: the last one that was decoded, what has ever
+    differed, and their shape.
+    """
+
+    __slots__ = ("last", "names", "shape", "varying")
+
+    def __init__(self, names: frozenset[str], text: bytes, fields: dict[str, str]) -> None:
+        self.names = names
+        self.last = text, fields
+        self.varying: set[str] = set()
+        self.shape: Shape | None = None
+
+
 class AnswerShapes:
-    """The shape of the last answers of one connection.
+    """The shapes of the last answers of one connection.
 
     `cut` gives the answer whose header stands between two positions, None for one that
     has to be decoded, which is for `learn` then.
     """
 
-    __slots__ = ("_last", "_left", "_shape", "_varying")
+    __slots__ = ("_kinds", "_left", "_other", "_shape")
 
     def __init__(self) -> None:
+        self._kinds: list[_Kind] = []
+        """The one that was decoded last stands last."""
         self._shape: Shape | None = None
-        self._last: tuple[bytes, dict[str, str]] | None = None
-        self._varying: set[str] = set()
+        self._other: Shape | None = None
         self._left = _MOST_SHAPES
 
     def cut(self, data: bytes, start: int, stop: int) -> CutAnswer | None:
@@ -49,7 +67,14 @@ class AnswerShapes:
             return None
         found = shape.match(data, start, stop)
         if found is None:
-            return None
+            other = self._other
+            if other is None:
+                return None
+            found = other.match(data, start, stop)
+            if found is None:
+                return None
+            # Answers of one kind mostly come together.
+            self._shape, self._other, shape = other, shape, other
         answer = _new(CutAnswer)
         answer.texts = texts = found.groups()
         answer.opaque = int(texts[shape.opaque_at])
@@ -75,12 +100,19 @@ class AnswerShapes:
         return answer
 
     def _look_at(self, text: bytes, answer: Command) -> None:
-        fields = answer.ext_fields
-        last, self._last = self._last, (text, dict(fields))
-        if last is None or last[1].keys() != fields.keys():
-            self._varying = set()
-            return
-        self._varying |= {name for name, value in fields.items() if last[1][name] != value}
-        self._left -= 1
-        shape = shape_of(text, answer, dict.fromkeys(self._varying, PLAIN))
-        self._shape = shape if shape is not None and shape.match(last[0]) else None
+        fields, kinds = answer.ext_fields, self._kinds
+        names = frozenset(fields)
+        kind = next((kind for kind in kinds if kind.names == names), None)
+        if kind is None:
+            kinds.append(_Kind(names, text, dict(fields)))
+            del kinds[:-_KINDS]
+        else:
+            last, kind.last = kind.last, (text, dict(fields))
+            kind.varying |= {name for name, value in fields.items() if last[1][name] != value}
+            self._left -= 1
+            shape = shape_of(text, answer, dict.fromkeys(kind.varying, PLAIN))
+            kind.shape = shape if shape is not None and shape.match(last[0]) else None
+            kinds.remove(kind)
+            kinds.append(kind)
+        shapes = [kind.shape for kind in reversed(kinds) if kind.shape is not None]
+        self._shape, self._other = (*shapes, None, None)[:2]

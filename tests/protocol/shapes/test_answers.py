@@ -206,3 +206,36 @@ def test_answers_that_never_stay_the_same_are_decoded() -> None:
         [answer] = connection.receive_commands(encode_frame(command))
         assert answer == command
     assert "language" in json.loads(encode_frame(command)[8:])
+
+
+def test_answers_of_two_kinds_in_turn_are_cut() -> None:
+    """As those of transactions: to half messages, and to the words behind them."""
+    connection, plain = Connection(), Connection()
+    connection.expect_alike()
+    cut = 0
+    for number in range(100):
+        other = Command.response(0)
+        other.opaque = 1000 + number
+        for command in (stored(7 * number), other, other if number % 3 else stored(number)):
+            frame = encode_frame(command)
+            (answer,), (whole,) = connection.receive_commands(frame), plain.receive_commands(frame)
+            cut += type(answer) is CutAnswer
+            assert (answer.code, answer.opaque, answer.ext_fields, answer.language) == (
+                *(whole.code, whole.opaque, whole.ext_fields, whole.language),
+            )
+    assert cut >= 280
+
+
+def test_answers_of_three_kinds_in_turn_are_decoded_at_last() -> None:
+    """Shapes of more than two kinds are not kept."""
+    connection = Connection()
+    connection.expect_alike()
+    for number in range(200):
+        for fields in ({}, {"a": str(number)}, {"b": str(number)}):
+            command = Command.response(0)
+            command.opaque, command.ext_fields = number, fields
+            (answer,) = connection.receive_commands(encode_frame(command))
+            assert (answer.opaque, answer.ext_fields) == (number, fields)
+    shapes = connection._shapes
+    assert shapes is not None
+    assert len(shapes._kinds) == 2
