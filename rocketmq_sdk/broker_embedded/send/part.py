@@ -15,6 +15,7 @@ from rocketmq_sdk.broker_embedded.request import (
     Wait,
     Writes,
 )
+from rocketmq_sdk.broker_embedded.send.half_sends import HalfSends
 from rocketmq_sdk.broker_embedded.send.plain_sends import PlainSends
 from rocketmq_sdk.broker_embedded.send.reply import ReplyProcessor
 from rocketmq_sdk.broker_embedded.send.send_back import SendBackProcessor
@@ -25,22 +26,25 @@ from rocketmq_sdk.protocol.headers.send import (
     SendMessageRequestHeader,
     SendMessageRequestHeaderV2,
 )
+from rocketmq_sdk.protocol.shapes.sends import CutSend
 from rocketmq_sdk.remoting.housekeeper import housekeeper
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.members.part import MemberPart
     from rocketmq_sdk.broker_embedded.registration.service import RegistrationService
     from rocketmq_sdk.broker_embedded.timers.intake import Intake
     from rocketmq_sdk.broker_embedded.transactions.part import TransactionPart
+    from rocketmq_sdk.protocol.command import Command
+    from rocketmq_sdk.remoting.channel import Channel, Reply
 
 
 class SendPart(Part):
     """Sends of producers, messages that consumers send back, replies to requests."""
 
-    __slots__ = ("_back", "_cluster", "_core", "_plain", "_replies", "_sends")
+    __slots__ = ("_back", "_cluster", "_core", "_halves", "_plain", "_replies", "_sends")
 
     def __init__(
         self,
@@ -53,6 +57,7 @@ class SendPart(Part):
         self._core = core
         self._sends = SendProcessor(core, intake, transactions, members, registration)
         self._plain = PlainSends(core, self._sends)
+        self._halves = HalfSends(core, self._sends, transactions.table)
         self._replies = ReplyProcessor(core, intake, transactions, members, registration)
         self._back = SendBackProcessor(core, intake)
         self._cluster = core.config.current.broker_cluster_name
@@ -68,7 +73,7 @@ class SendPart(Part):
 
     def _of_sends(self) -> Iterable[Request]:
         sends, old, new = self._sends, SendMessageRequestHeader, SendMessageRequestHeaderV2
-        plain = self._plain.serve
+        together = self._serve_together
         return (
             Request(
                 code,
@@ -76,7 +81,7 @@ class SendPart(Part):
                 needs.sending(field),
                 header,
                 raw=True,
-                together=plain if code == RequestCode.SEND_MESSAGE_V2 else None,
+                together=together if code == RequestCode.SEND_MESSAGE_V2 else None,
                 body_limit=WHOLE_FRAME,
                 asked=Asked.MASTER,
                 wait=Wait.SEND,
@@ -89,6 +94,13 @@ class SendPart(Part):
                 (RequestCode.SEND_BATCH_MESSAGE, sends.send_v2, "b", new),
             )
         )
+
+    def _serve_together(self, channel: Channel, requests: Sequence[Command]) -> Sequence[Reply]:
+        """Store the first of what arrived: plain messages, or half messages."""
+        served = self._plain.serve(channel, requests) or self._halves.serve(channel, requests)
+        if type(first := requests[0]) is CutSend:
+            first.form.served(len(served))
+        return served
 
     def _of_replies(self) -> Iterable[Request]:
         replies, old, new = self._replies, SendMessageRequestHeader, SendMessageRequestHeaderV2

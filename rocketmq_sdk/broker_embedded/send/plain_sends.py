@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.send.send_requests import SendProcessor
     from rocketmq_sdk.broker_embedded.store.append.run import Lane, Numbers, Run
+    from rocketmq_sdk.protocol.bodies.topics import TopicConfig
     from rocketmq_sdk.remoting.channel import Channel
 
 BODY_MAX: Final = 16 * 1024
@@ -38,40 +39,59 @@ _SHORT: Final = 64
 _INT_MAX: Final = 0x7FFFFFFF
 _NOT_PLAIN: Final = SysFlag.TRANSACTION_ROLLBACK | SysFlag.INNER_BATCH
 _JSON: Final = HeaderEncoding.JSON
-_NO_WAIT: Final = f"{WAIT}\x01false".encode()
+NO_WAIT: Final = f"{WAIT}\x01false".encode()
 _VARYING: Final = ("msgId", "queueId", "queueOffset", "transactionId")
 _FORMS: Final = (b"%016X", b"%b", b"%d", b"%b", b"%d")
 """Of the rest of the message id, of the others that vary, and of the opaque."""
 
 
-_Asked = tuple[Command, bytes, bytes]
+Asked = tuple[Command, bytes, bytes]
 """A request with its queue id and unique key."""
 _Found = tuple[bytes, bytes, int]
 """Unique key, stored properties and tags code of a plain message."""
 
 
-class _NumbersOf(dict[tuple[str, str, str, str], "Numbers | None"]):
+class NumbersOf(dict[tuple[str, str, str, str], "Numbers | None"]):
     """Flag, system flag and reconsume times by their texts with the mark of batches.
 
-    None when they are not those of a plain message. A look-up raises `ValueError`.
+    None when they are not those of a plain message: a batch, and one with a system flag
+    in `refused`. Those in `cleared` are taken out. A look-up raises `ValueError`.
     """
 
-    __slots__ = ()
+    __slots__ = ("_cleared", "_refused")
+
+    def __init__(self, refused: int, cleared: int = 0) -> None:
+        super().__init__()
+        self._refused = refused
+        self._cleared = cleared
 
     def __missing__(self, texts: tuple[str, str, str, str]) -> Numbers | None:
-        numbers = int(texts[1]), int(texts[0]), int(texts[2] or 0)
+        flag, sys_flag, times = int(texts[1]), int(texts[0]), int(texts[2] or 0)
         plain = (
             texts[3] != "true"
-            and not numbers[1] & _NOT_PLAIN
-            and all(-_INT_MAX <= number <= _INT_MAX for number in numbers)
+            and not sys_flag & self._refused
+            and all(-_INT_MAX <= number <= _INT_MAX for number in (flag, sys_flag, times))
         )
         if not plain:
             return None
+        numbers = flag, sys_flag & ~self._cleared, times, 0
         if sum(map(len, texts)) <= _SHORT:
             if len(self) >= _REMEMBERED:
                 self.clear()
             self[texts] = numbers
         return numbers
+
+
+def plain_queue(config: TopicConfig, wish: bytes) -> int | None:
+    """The queue that is asked for; None for one that does not exist, or any."""
+    if not wish.isdigit():
+        return None
+    queue_id = int(wish)
+    if b"%d" % queue_id != wish:
+        return None  # the answer has the number, not its text
+    if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
+        return None
+    return queue_id
 
 
 class PlainSends:
@@ -96,7 +116,7 @@ class PlainSends:
         self._host_hex = core.store_host.hex().upper()
         self._properties = sends.properties
         self._look = self._properties.look
-        self._numbers = _NumbersOf()
+        self._numbers = NumbersOf(_NOT_PLAIN)
         self._suffix = ""
         self._cut = CutProperties(self._properties, "")
         self._form = b""
@@ -130,18 +150,10 @@ class PlainSends:
 
         Returns their answers.
         """
-        served = self._serve(channel, requests)
-        if type(first := requests[0]) is CutSend:
-            first.form.served(len(served))
-        return served
-
-    def _serve(
-        self, channel: Channel, requests: Sequence[Command]
-    ) -> Sequence[bytes | Command | None]:
         sends, core = self._sends, self._core
         if self._suffix != sends.suffix:
             self._configure()
-        if not self._begins_plain(requests[0]):
+        if not self._is_mine(requests[0]):
             return []  # as all sends of a program may be
         store = core.store
         waits = store.needs_wait
@@ -158,13 +170,12 @@ class PlainSends:
             if lane.units:
                 times = len(lane.units)
                 count_put(lane.topic, lane.queue_id, times, lane.size, times)
-        if core.stats.figures is not None:
-            core.stats.figures.put_run(run, sharded=self._properties.saw_sharding)
+        self._stored(run, channel)
         if waits:
             return self._durable(channel, run, asked)
         return self._replies(run, asked) if channel.in_process else self._answers(run, asked)
 
-    def _durable(self, channel: Channel, run: Run, asked: list[_Asked]) -> Sequence[Command | None]:
+    def _durable(self, channel: Channel, run: Run, asked: list[Asked]) -> Sequence[Command | None]:
         """The answers if the run is on the disk already; else they follow its sync."""
         times, started = self._core.put_times, 0.0
         replies = self._replies(run, asked)
@@ -195,18 +206,24 @@ class PlainSends:
         answers = iter(told)
         return [None if reply is None else next(answers) for reply in replies]
 
-    def _begins_plain(self, first: Command) -> bool:
+    def _stored(self, run: Run, _channel: Channel) -> None:
+        """The messages of a run are stored."""
+        figures = self._core.stats.figures
+        if figures is not None:
+            figures.put_run(run, sharded=self._properties.saw_sharding)
+
+    def _is_mine(self, first: Command) -> bool:
         """Whether the properties of the first request are plain."""
         if type(first) is CutSend:
             return self._cut.of(first.form.values(first.texts)[-1]) is not None
         return self._look(first.ext_fields.get("i", "")) is not None
 
-    def _admit(self, run: Run, requests: Sequence[Command], *, waits: bool) -> list[_Asked]:
+    def _admit(self, run: Run, requests: Sequence[Command], *, waits: bool) -> list[Asked]:
         """Fill the run with the first requests, up to one that is not plain.
 
         With `waits`, one that does not wait for the disk is none.
         """
-        asked: list[_Asked] = []
+        asked: list[Asked] = []
         messages, cut = run.messages, self._cut.of
         lanes: dict[tuple[bytes, bytes], Lane] = {}
         kind, form = requests[0].code, None
@@ -238,7 +255,7 @@ class PlainSends:
                 if found is None or number is None or not 0 < size <= most or room < 0:
                     break
                 unique, properties, code = found
-                if waits and _NO_WAIT in properties:
+                if waits and NO_WAIT in properties:
                     break
                 messages.append((lane, body, properties, int(born), number, code))
                 asked.append((request, wish, unique))
@@ -265,16 +282,10 @@ class PlainSends:
         """The way into the queue that is asked for; None when that is not plain."""
         topic = raw_topic.decode()
         config = self._sends.plain_topic(topic)
-        if config is None or not wish.isdigit():
-            return None
-        queue_id = int(wish)
-        if b"%d" % queue_id != wish:
-            return None  # the answer has the number, not its text
-        if queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
-            return None
-        return run.lane(topic, queue_id)
+        queue_id = None if config is None else plain_queue(config, wish)
+        return None if queue_id is None else run.lane(topic, queue_id)
 
-    def _replies(self, run: Run, asked: list[_Asked]) -> list[Command | None]:
+    def _replies(self, run: Run, asked: list[Asked]) -> list[Command | None]:
         """`_answers` for a channel that makes no bytes."""
         command, host = self._template.command, self._host_hex
         places = zip(run.positions, run.offsets, strict=True)
@@ -292,7 +303,7 @@ class PlainSends:
             for (request, wish, unique), (position, offset) in zip(asked, places, strict=False)
         ]
 
-    def _answers(self, run: Run, asked: list[_Asked]) -> list[bytes | None]:
+    def _answers(self, run: Run, asked: list[Asked]) -> list[bytes | None]:
         """The answers to what was put, from the first on."""
         form = self._form
         places = zip(run.positions, run.offsets, strict=True)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Generic, NamedTuple, TypeVar
 
+from rocketmq_sdk.broker_embedded.transactions.half_messages import HALF_FIELDS
 from rocketmq_sdk.model.properties import (
+    CHECK_IMMUNITY_TIME_IN_SECONDS,
     CLUSTER,
     KEYS,
     MSG_REGION,
+    PGROUP,
     POP_CK,
     PRIORITY,
     SHARDING_KEY,
     TAGS,
     TRACE_ON,
+    TRAN_MSG,
     UNIQ_KEY,
     property_in_text,
     without_property,
@@ -72,8 +76,11 @@ def _without_keys(text: str) -> str:
     return text if _MARK in text[at + _KEYS_SIZE : end] else text[:at] + text[end + 1 :]
 
 
-class _Codes(dict[str, int | None]):
-    """Tags codes by the texts of properties without the unique key.
+Known = TypeVar("Known")
+
+
+class _Texts(dict[str, Known | None], Generic[Known]):
+    """What is known by the texts of properties without the unique key.
 
     None for a text that asks for more than to be stored. Texts that were not seen
     lately are looked through.
@@ -85,52 +92,91 @@ class _Codes(dict[str, int | None]):
         super().__init__()
         self.saw_sharding = False
 
-    def __missing__(self, rest: str) -> int | None:
+    def __missing__(self, rest: str) -> Known | None:
         shorter = _without_keys(without_traceparent(rest))
         if len(shorter) < len(rest):
             return self[shorter]
         if _SHARDING in rest:
             self.saw_sharding = True
-        code: int | None = None
-        if not (
-            _UNIQUE in rest
-            or has_broker_properties(rest)
-            or is_special(rest)
-            or _STARTS_LATER in rest  # which is stored as others, and counted apart
-        ):
-            code = tags_code(property_in_text(rest, TAGS))
+        known = None if _UNIQUE in rest or has_broker_properties(rest) else self.looked(rest)
         if len(rest) <= _SHORT:
             if len(self) >= _REMEMBERED:
                 self.clear()
-            self[rest] = code
-        return code
+            self[rest] = known
+        return known
+
+    def looked(self, rest: str) -> Known | None:
+        """Look through a text without what the broker sets itself."""
+        raise NotImplementedError
 
 
-class PlainProperties:
+class _Codes(_Texts[int]):
+    """Tags codes of plain messages."""
+
+    __slots__ = ()
+
+    def looked(self, rest: str) -> int | None:
+        if is_special(rest) or _STARTS_LATER in rest:  # which is stored as others, counted apart
+            return None
+        return tags_code(property_in_text(rest, TAGS))
+
+
+class HalfTraits(NamedTuple):
+    """What the store and the table of transactions need of a half message."""
+
+    tags_code: int
+    group: str | None
+    immunity: str | None
+    """The property CHECK_IMMUNITY_TIME_IN_SECONDS."""
+
+
+class _Traits(_Texts[HalfTraits]):
+    """What half messages ask for that are plain but for their transaction."""
+
+    __slots__ = ()
+
+    def looked(self, rest: str) -> HalfTraits | None:
+        if (
+            (property_in_text(rest, TRAN_MSG) or "").lower() != "true"
+            or "DELAY\x01" in rest
+            or "TIMER_" in rest
+            or PRIORITY in rest
+            or _STARTS_LATER in rest
+            or any(mark in rest for mark in HALF_FIELDS)
+        ):
+            return None
+        return HalfTraits(
+            tags_code(property_in_text(rest, TAGS)),
+            property_in_text(rest, PGROUP),
+            property_in_text(rest, CHECK_IMMUNITY_TIME_IN_SECONDS),
+        )
+
+
+class _Properties(Generic[Known]):
     """Tells of property texts whether they are plain, and what the store needs then.
 
     Most messages of a producer differ in their unique keys only, so what surrounds the
     key is looked through once.
     """
 
-    __slots__ = ("_code", "_codes", "_rest")
+    __slots__ = ("_known", "_rest", "_texts")
 
-    def __init__(self) -> None:
-        self._codes = _Codes()
+    def __init__(self, texts: _Texts[Known]) -> None:
+        self._texts = texts
         self._rest = ""
         """What followed the unique key of the last message.
 
         Messages that left together may have the same context of a trace.
         """
-        self._code: int | None = None
+        self._known: Known | None = None
 
     @property
     def saw_sharding(self) -> bool:
         """Whether a text had a sharding key; without one, no message has."""
-        return self._codes.saw_sharding
+        return self._texts.saw_sharding
 
-    def look(self, text: str) -> tuple[str, int] | None:
-        """Unique key and tags code; None when the text asks for more than to be stored.
+    def look(self, text: str) -> tuple[str, Known] | None:
+        """Unique key and what is known; None when the text asks for more.
 
         Also None without a unique key, or with one of other than letters and digits.
         """
@@ -144,15 +190,33 @@ class PlainProperties:
         if not start:
             rest = text[end:]
             if rest == self._rest:
-                code = self._code
+                known = self._known
             else:
-                code = self._code = self._codes[rest]
+                known = self._known = self._texts[rest]
                 self._rest = rest
         elif text[start - 1] == _END:
-            code = self._codes[text[:start] + text[end:]]
+            known = self._texts[text[:start] + text[end:]]
         else:
             return None
-        return None if code is None else (unique, code)
+        return None if known is None else (unique, known)
+
+
+class PlainProperties(_Properties[int]):
+    """Tags codes of messages that ask for nothing but to be stored."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(_Codes())
+
+
+class HalfProperties(_Properties[HalfTraits]):
+    """Traits of half messages that are plain but for their transaction."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        super().__init__(_Traits())
 
 
 def _without_first_keys(head: bytes) -> bytes:

@@ -135,12 +135,17 @@ class SendProcessor:
 
         None also while these settings are not in their file: answers depend on them.
         """
+        config = self.half_topic(topic)
+        return None if config is None or config.attributes else config
+
+    def half_topic(self, topic: str) -> TopicConfig | None:
+        """The settings of a topic for which half messages are just stored."""
         config = self._topic(topic) if topic in self._checked else None
         if (
             config is None
             or self._core.unwritten.touched
             or topic[0] == "%"
-            or config.attributes
+            or config.attributes.get("cleanup.policy") == "COMPACTION"
             or config.topic_filter_type != "SINGLE_TAG"
         ):
             return None

@@ -63,13 +63,13 @@ _STORED: Final = frozenset(
 )
 
 
-def immunity_ms(half: ReceivedMessage, timeout_ms: int) -> int | None:
-    """How long after its birth a half message is not checked, by its property.
+def immunity_ms(text: str | None, timeout_ms: int) -> int | None:
+    """How long after its birth a half message is not checked, by its property
+    CHECK_IMMUNITY_TIME_IN_SECONDS.
 
     None when it has no such property. A property that is no number, or -1, means the
     broker's `transactionTimeOut`.
     """
-    text = half.properties.get(CHECK_IMMUNITY_TIME_IN_SECONDS)
     if text is None:
         return None
     try:
@@ -279,7 +279,8 @@ class TransactionCheckService:
             return True
         if half.physical_offset >= end:
             return False
-        immunity = immunity_ms(message, config.transaction_time_out)
+        asked_for = message.properties.get(CHECK_IMMUNITY_TIME_IN_SECONDS)
+        immunity = immunity_ms(asked_for, config.transaction_time_out)
         if immunity is None:
             if 0 <= age < config.transaction_time_out:
                 return False

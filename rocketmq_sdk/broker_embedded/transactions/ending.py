@@ -1,11 +1,12 @@
 """END_TRANSACTION (37) and RESUME_CHECK_HALF_MESSAGE (323).
 
 Commit or roll back, and check again what was given up (`EndTransactionProcessor` of
-Apache). A commit appends the message that consumers see and the op record of its half
-message in one write, so that no crash can part them for long: when the log ends between
-them, the start writes the op record. Ending what is ended stores nothing, where
-Apache's broker would store the message a second time: it answers SUCCESS, or
-ILLEGAL_OPERATION if it was ended the other way, which is known of the last 10,000.
+Apache). Most ends are plain, see `PlainEnds`; here are the others. A commit appends the
+message that consumers see and the op record of its half message in one write, so that
+no crash can part them for long: when the log ends between them, the start writes the op
+record. Ending what is ended stores nothing, where Apache's broker would store the
+message a second time: it answers SUCCESS, or ILLEGAL_OPERATION if it was ended the
+other way, which is known of the last 10,000.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.broker_embedded.needs import is_of
 from rocketmq_sdk.broker_embedded.slices import with_record
 from rocketmq_sdk.broker_embedded.timers.intake import STORED
-from rocketmq_sdk.broker_embedded.transactions.check import immunity_ms
 from rocketmq_sdk.broker_embedded.transactions.half_messages import committed, renewed, resumed
+from rocketmq_sdk.broker_embedded.transactions.plain_ends import is_too_late
 from rocketmq_sdk.broker_embedded.transactions.table import op_message
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import ConfigurationError, FieldError, ProtocolError
-from rocketmq_sdk.model.properties import PGROUP, REAL_TOPIC
+from rocketmq_sdk.model.properties import CHECK_IMMUNITY_TIME_IN_SECONDS, PGROUP, REAL_TOPIC
 from rocketmq_sdk.names import TRANSACTION_CHECK_MAX_TOPIC, TRANSACTION_HALF_TOPIC
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import SysFlag
+from rocketmq_sdk.protocol.headers.transactions import EndTransactionRequestHeader
 from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.protocol.message_id import parse_offset_id
 
@@ -32,13 +34,11 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutResult
     from rocketmq_sdk.broker_embedded.timers.intake import Intake
+    from rocketmq_sdk.broker_embedded.transactions.plain_ends import PlainEnds
     from rocketmq_sdk.broker_embedded.transactions.table import Half, TransactionTable
     from rocketmq_sdk.model.received import ReceivedMessage
-    from rocketmq_sdk.protocol.headers.transactions import (
-        EndTransactionRequestHeader,
-        ResumeCheckHalfMessageRequestHeader,
-    )
-    from rocketmq_sdk.remoting.channel import Continuation
+    from rocketmq_sdk.protocol.headers.transactions import ResumeCheckHalfMessageRequestHeader
+    from rocketmq_sdk.remoting.channel import Channel, Continuation
 
 _NOT_FOUND: Final = "Find prepared transaction message failed"
 _ROLLED_BACK: Final = "the transaction was rolled back or given up before"
@@ -47,19 +47,26 @@ _NOT_RESUMED: Final = "Put message back to RMQ_SYS_TRANS_HALF_TOPIC failed."
 
 
 class TransactionProcessor:
-    """Ends transactions."""
+    """Ends transactions, those that are plain by `PlainEnds`."""
 
-    def __init__(self, core: Core, intake: Intake, table: TransactionTable) -> None:
+    def __init__(
+        self, core: Core, intake: Intake, table: TransactionTable, plain: PlainEnds
+    ) -> None:
         self._core = core
         self._intake = intake
         self._table = table
+        self._plain = plain
 
-    def end(self, header: EndTransactionRequestHeader) -> Command | Continuation | None:
+    def end(self, channel: Channel, request: Command) -> Command | Continuation | None:
         """Commit or roll back a half message.
 
         One that is left open (0) is only acknowledged, to a producer that waits for an
         answer.
         """
+        ended, answer = self._plain.end(channel, request)
+        if ended:
+            return answer
+        header = EndTransactionRequestHeader.from_ext(request.ext_fields)
         outcome = header.commit_or_rollback
         if not outcome:
             return Command.response()
@@ -98,10 +105,8 @@ class TransactionProcessor:
         if header.from_transaction_check:
             return False
         timeout = self._core.config.current.transaction_time_out
-        immunity = immunity_ms(message, timeout)
-        return immunity is not None and self._core.clock.now_ms() - message.born_timestamp > max(
-            immunity, timeout
-        )
+        age = self._core.clock.now_ms() - message.born_timestamp
+        return is_too_late(message.properties.get(CHECK_IMMUNITY_TIME_IN_SECONDS), age, timeout)
 
     def _commit(self, message: ReceivedMessage, half: Half) -> Command | Continuation:
         core = self._core
@@ -189,7 +194,7 @@ class TransactionProcessor:
         if not result.ok:
             return Command.response(ResponseCode.SYSTEM_ERROR, remark=_NOT_RESUMED)
         if current is None:
-            self._table.added(half.properties, half.body, result)
+            self._table.added(half, result)
         else:
             self._table.add(current.key, result.queue_offset, result.physical_offset, result.size)
         return Command.response()

@@ -38,21 +38,32 @@ _HALF_QUEUE: Final = 0
 _MAX_QUEUE_ID: Final = (1 << 31) - 1
 
 
-def make_half(message: MessageToStore) -> None:
+HALF_FIELDS: Final = (f"{TRANSACTION_ID}\x01", f"{REAL_TOPIC}\x01", f"{REAL_QID}\x01")
+"""Marks of the properties that a half message gets from the broker."""
+
+
+def half_properties(text: str, unique: str, topic: str, queue_id: int) -> tuple[str, str]:
+    """Properties of a message once it is committed, and those of its half message.
+
+    `text` has none of `HALF_FIELDS`; the half message remembers where it belongs.
+    """
+    shown = f"{text}__transactionId__\x01{unique}\x02"
+    return shown, f"{shown}REAL_TOPIC\x01{topic}\x02REAL_QID\x01{queue_id}\x02"
+
+
+def make_half(message: MessageToStore) -> str:
     """Send a transactional message to the half topic.
 
-    Its properties remember where it belongs.
+    Returns the properties that it has once it is committed.
     """
     text = message.properties
     unique = property_in_text(text, UNIQ_KEY) or ""
     for name in (TRANSACTION_ID, REAL_TOPIC, REAL_QID):
         text = without_property(text, name)
-    message.properties = (
-        f"{text}__transactionId__\x01{unique}\x02REAL_TOPIC\x01{message.topic}\x02"
-        f"REAL_QID\x01{message.queue_id}\x02"
-    )
+    shown, message.properties = half_properties(text, unique, message.topic, message.queue_id)
     message.sys_flag &= ~SysFlag.TRANSACTION_ROLLBACK
     message.topic, message.queue_id = TRANSACTION_HALF_TOPIC, _HALF_QUEUE
+    return shown
 
 
 def destination(half: ReceivedMessage) -> tuple[str, int]:

@@ -12,6 +12,8 @@ from rocketmq_sdk.broker_embedded.store.messages import MessageToStore, PutResul
 from rocketmq_sdk.broker_embedded.transactions.check import TransactionCheckService
 from rocketmq_sdk.broker_embedded.transactions.ending import TransactionProcessor
 from rocketmq_sdk.broker_embedded.transactions.half_messages import make_half
+from rocketmq_sdk.broker_embedded.transactions.plain_ends import PlainEnds
+from rocketmq_sdk.broker_embedded.transactions.ready import ready_of
 from rocketmq_sdk.broker_embedded.transactions.table import TransactionTable
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.headers.transactions import (
@@ -33,7 +35,7 @@ class TransactionPart(Part):
     A slave only stores what its master did.
     """
 
-    __slots__ = ("_core", "_endings", "_intake", "checks", "table")
+    __slots__ = ("_core", "_endings", "_intake", "_plain", "checks", "table")
 
     def __init__(self, core: Core, intake: Intake, members: MemberPart) -> None:
         self._core = core
@@ -49,7 +51,8 @@ class TransactionPart(Part):
             core.clock,
             core.store_host,
         )
-        self._endings = TransactionProcessor(core, intake, self.table)
+        self._plain = PlainEnds(core, intake, self.table)
+        self._endings = TransactionProcessor(core, intake, self.table, self._plain)
         if not core.config.current.is_slave:
             core.offsets.before_write.append(self.table.note_progress)
 
@@ -61,6 +64,8 @@ class TransactionPart(Part):
                 self._endings.end,
                 needs.topic(Action.PUB, unnamed=True),
                 EndTransactionRequestHeader,
+                raw=True,
+                together=self._plain.serve,
                 asked=Asked.MASTER_BY_NAME,
                 wait=Wait.TRANSACTION,
                 writes=Writes.LOG,
@@ -103,8 +108,9 @@ class TransactionPart(Part):
         """
         if not self._intake.fits(message):
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
-        make_half(message)
+        topic, queue_id = message.topic, message.queue_id
+        shown = make_half(message)
         result = self._core.store.put(message)
         if result.ok:
-            self.table.added(message.properties, message.body, result)
+            self.table.added(message, result, ready_of(message, topic, queue_id, shown))
         return result

@@ -2,10 +2,10 @@
 
 `TransactionalMessageBridge` of Apache RocketMQ 5.4.0. A half message lies in the half
 topic; a record of the op topic says that it is finished, with a body that lists half
-offsets, `12,13,`. The progress of both queues is kept as offsets of the group
-CID_RMQ_SYS_TRANS: below them everything is finished. Apache reads both queues in each
-round of checks; here they are read once, at the start, and open half messages are kept
-in memory.
+offsets, `12,13,`, of all that ended together. The progress of both queues is kept as
+offsets of the group CID_RMQ_SYS_TRANS: below them everything is finished. Apache reads
+both queues in each round of checks; here they are read once, at the start, and open
+half messages are kept in memory.
 
 A transaction can have several copies in the half queue: the broker appends one with
 each check, and a producer that got no answer sends the half message again. Copies have
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.broker_embedded.store.following.unreadable import Place
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
 from rocketmq_sdk.broker_embedded.transactions.half_messages import destination
+from rocketmq_sdk.broker_embedded.transactions.ready import ReadyTable
 from rocketmq_sdk.errors import ProtocolError, StoreError
 from rocketmq_sdk.model.properties import (
     PGROUP,
@@ -37,11 +38,12 @@ from rocketmq_sdk.protocol.message_codec import decode_message
 from rocketmq_sdk.protocol.subscription import tags_code
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
     from rocketmq_sdk.broker_embedded.store.messages import PutResult
     from rocketmq_sdk.broker_embedded.tables.offsets import ConsumerOffsetManager
+    from rocketmq_sdk.broker_embedded.transactions.ready import Ready
     from rocketmq_sdk.model.received import ReceivedMessage
 
 logger = logging.getLogger(__name__)
@@ -93,9 +95,14 @@ def transaction_key(properties: str, body_crc: int, physical_offset: int) -> str
     unique, group, topic = (
         property_in_text(properties, name) or "" for name in (UNIQ_KEY, PGROUP, REAL_TOPIC)
     )
+    return joined_key(unique or f"at {physical_offset}", group, topic, body_crc)
+
+
+def joined_key(unique: str, group: str, topic: str, body_crc: int) -> str:
+    """`transaction_key` of a half message with these properties."""
     if len(unique) > _LONGEST:  # thousands of keys are remembered
         unique = sha256(unique.encode("utf-8", "replace")).hexdigest()
-    return "\x02".join((unique or f"at {physical_offset}", group, topic, str(body_crc)))
+    return f"{unique}\x02{group}\x02{topic}\x02{body_crc}"
 
 
 def body_crc_of(body: bytes) -> int:
@@ -103,12 +110,12 @@ def body_crc_of(body: bytes) -> int:
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
-def op_message(offset: int, *, now_ms: int, host: bytes) -> MessageToStore:
-    """The op message that says that the half message at an offset is finished."""
+def op_message(*offsets: int, now_ms: int, host: bytes) -> MessageToStore:
+    """The op message that says that the half messages at some offsets are finished."""
     return MessageToStore(
         TRANSACTION_OP_TOPIC,
         QUEUE_ID,
-        b"%d," % offset,
+        b"".join([b"%d," % offset for offset in offsets]),
         _OP_PROPERTIES,
         born_timestamp=now_ms,
         born_host=host,
@@ -160,6 +167,9 @@ class TransactionTable:
         """A log position, and the progress to commit once it is durable up to there."""
         self._half_end = 0
         self._outcomes: OrderedDict[str, bool] = OrderedDict()
+        self._ready = ReadyTable()
+        self.ready = self._ready.get
+        """What is kept of the open half message at an offset: see `Ready`."""
         self.unended: list[Half] = []
         """After `load`: half messages that are ended, but without an op record yet."""
         self.unread: list[tuple[Place, str]] = []
@@ -176,21 +186,27 @@ class TransactionTable:
             if low <= half.physical_offset < high:
                 yield half.physical_offset, half.size
 
-    def add(self, key: str, offset: int, physical_offset: int, size: int) -> Half:
+    def add(
+        self, key: str, offset: int, physical_offset: int, size: int, ready: Ready | None = None
+    ) -> Half:
         """A copy of a half message was appended; it takes the place of earlier ones."""
         half = Half(key, offset, physical_offset, size)
         older = self._by_key.get(key)
         if older is not None:
             self._halves.pop(older.offset, None)
+            self._ready.drop(older.offset)
         self._by_key[key] = half
         self._halves[offset] = half
-        self._half_end = max(self._half_end, offset + 1)
+        if ready is not None:
+            self._ready.keep(offset, ready)
+        if offset >= self._half_end:
+            self._half_end = offset + 1
         return half
 
-    def added(self, properties: str, body: bytes, result: PutResult) -> Half:
-        """A half message was stored."""
-        key = transaction_key(properties, body_crc_of(body), result.physical_offset)
-        return self.add(key, result.queue_offset, result.physical_offset, result.size)
+    def added(self, half: MessageToStore, result: PutResult, shown: Ready | None = None) -> Half:
+        """A half message was stored; `shown` is what its commit stores."""
+        key = transaction_key(half.properties, body_crc_of(half.body), result.physical_offset)
+        return self.add(key, result.queue_offset, result.physical_offset, result.size, shown)
 
     def open_half(self, message: ReceivedMessage) -> Half | None:
         """The last copy of a half message's transaction; None when it is finished."""
@@ -216,19 +232,26 @@ class TransactionTable:
 
     def finished(self, half: Half, op: PutResult, *, is_committed: bool | None) -> None:
         """The op record of a half message was appended; None: outcome unknown."""
-        self._outcomes.pop(half.key, None)
-        if is_committed is not None:
-            self._outcomes[half.key] = is_committed
-            if len(self._outcomes) > _REMEMBERED:
-                self._outcomes.popitem(last=False)
-        self._ops.append((op.queue_offset, half.offset))
-        self._op_end = max(self._op_end, op.queue_offset + 1)
-        self.forget(half)
+        self.finished_together([(half, is_committed)], op.queue_offset)
+
+    def finished_together(self, ended: Sequence[tuple[Half, bool | None]], op_offset: int) -> None:
+        """The op record of several half messages was appended, with their outcomes."""
+        outcomes = self._outcomes
+        for half, is_committed in ended:
+            outcomes.pop(half.key, None)
+            if is_committed is not None:
+                outcomes[half.key] = is_committed
+                if len(outcomes) > _REMEMBERED:
+                    outcomes.popitem(last=False)
+            self.forget(half)
+        self._ops.append((op_offset, max([half.offset for half, _outcome in ended])))
+        self._op_end = max(self._op_end, op_offset + 1)
 
     def forget(self, half: Half) -> None:
         """A half message is finished or gone."""
         if self._halves.get(half.offset) is half:
             del self._halves[half.offset]
+            self._ready.drop(half.offset)
         if self._by_key.get(half.key) is half:
             del self._by_key[half.key]
 

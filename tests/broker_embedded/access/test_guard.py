@@ -32,6 +32,7 @@ from rocketmq_sdk.transport.tcp import open_tcp_stream
 from support.access import ADMIN, ON, SECRET, SignedPeer, add_user, signed
 from support.broker import connect, open_broker, pull_request, send_request
 from support.chunks import exchange
+from support.transactions import COMMIT, end_request, half_request, ops
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -231,6 +232,35 @@ async def test_sends_that_arrive_together_are_let_in_one_by_one(tmp_path: Path) 
         counters = broker.parts.access.audit.counters
         assert (counters["authenticated"], counters["allowed"]) == (108, 96)
         assert (counters["denied"], counters["notAuthenticated"]) == (12, 12)
+
+
+async def test_ends_of_transactions_that_arrive_together_are_let_in_one_by_one(
+    autojump_clock: MockClock,
+) -> None:
+    """Whoever names a topic that he may publish to ends no transaction of another."""
+    async with open_broker(**ON) as (broker, peer):
+        for topic in ("mine", "theirs"):
+            broker.core.topics.put(TopicConfig(topic, 1, 1))
+        await add_user(table_of(broker), "bob", ("Topic:mine", "Pub", "Allow"))
+        first = await peer.ask(signed(half_request("mine", b"0", unique="first")))
+        assert (await peer.ask(signed(end_request(first, COMMIT, topic="mine")))).code == 0
+        ends, wanted = [], []
+        for number in range(60):
+            half = "theirs" if number % 10 in (3, 5) else "mine"
+            unique = f"U{number}"
+            answer = await peer.ask(signed(half_request(half, b"%d" % number, unique=unique)))
+            named = "theirs" if number % 10 == 3 else "mine"
+            secret = "guessed" if number % 10 == 7 else "bob"
+            end = signed(end_request(answer, COMMIT, topic=named), "bob", secret)
+            end.opaque = number
+            ends.append(end)
+            wanted.append({3: DENIED, 5: 1, 7: DENIED}.get(number % 10, 0))
+        answers = await exchange(broker, [ends])
+        assert [decode_frame(answers[number][4:]).code for number in range(60)] == wanted
+        assert broker.store.max_offset("mine", 0) == 1 + 42
+        assert broker.store.max_offset("theirs", 0) == 0
+        assert len(broker.parts.transactions.table) == 18
+        assert len(ops(broker)) < 1 + 42  # some were served together
 
 
 @pytest.mark.parametrize(("user", "secret"), [(ADMIN, SECRET), ("bob", "bob")])

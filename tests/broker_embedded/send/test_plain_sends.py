@@ -1,4 +1,7 @@
-"""Sends that arrive together do the same as one by one, and get the same answers."""
+"""Sends that arrive together do the same as one by one, and get the same answers.
+
+So do half messages, and mixtures of both.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from hypothesis import strategies as st
 from rocketmq_sdk.broker_embedded.send.properties import PlainProperties
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from rocketmq_sdk.broker_embedded.tables.figures import Figures
+from rocketmq_sdk.broker_embedded.transactions.ready import Ready
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.protocol.batch_codec import encode_batch
@@ -29,6 +33,7 @@ from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from rocketmq_sdk.testing.interception import intercept, passed_on
 from support.broker import open_on, pull_request, send_request
 from support.chunks import exchange, frames_of
+from support.transactions import begun
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -62,6 +67,18 @@ class Outcome(NamedTuple):
     arrivals: list[tuple[str, int, int, int, int, str]]
     kinds: dict[tuple[str, str], tuple[int, int, list[int], float]]
     """What metrics say of messages by topic and kind."""
+    transactions: list[tuple[object, ...]]
+    """The open ones, with what is kept of their half messages."""
+
+
+def open_transactions(broker: EmbeddedBroker) -> list[tuple[object, ...]]:
+    table = broker.parts.transactions.table
+    found: list[tuple[object, ...]] = []
+    for half in table._halves.values():
+        ready = table.ready(half.offset)
+        kept = None if ready is None else [getattr(ready, name) for name in Ready.__slots__]
+        found.append((half.key, half.offset, half.physical_offset, half.size, kept))
+    return found
 
 
 async def outcome_of(
@@ -81,10 +98,16 @@ async def outcome_of(
         for topic in ("plain", "other"):
             core.topics.put(TopicConfig(topic))
         core.topics.put(TopicConfig("tagged", topic_filter_type="MULTI_TAG"))
+        for name, attributes in (
+            ("transactions", {"message.type": "TRANSACTION"}),
+            ("compacted", {"cleanup.policy": "COMPACTION"}),
+        ):
+            core.topics.put(TopicConfig(name, attributes=attributes))
         sends = broker.parts.send._sends
         sends._ids = UniqueIdGenerator(b"\x7f\x00\x00\x01", 1, SameTime(), incarnation=7)
         for queue_id in (0, 1):  # topics are checked, queues are there
             await peer.send("plain", b"first", queue_id=queue_id)
+        await begun(peer, b"first", topic="plain")
         arrivals: list[Arrival] = []
         if heard:
             store.listen(arrivals.append, topic="plain")
@@ -122,6 +145,7 @@ async def outcome_of(
                 key: (found.messages, found.bytes, found.sizes.counts, found.sizes.total)
                 for key, found in figures.incoming.items()
             },
+            open_transactions(broker),
         )
 
 
@@ -142,6 +166,7 @@ def alone(requests: Sequence[Command], **options: Any) -> Outcome:
     return run([[request] for request in [*opening(), *requests]], **options)
 
 
+TRANSACTIONAL = "TRAN_MSG\x01true\x02PGROUP\x01PG\x02"
 ID = "7F000001000000000000000000{:06X}"
 PIECES = [
     *(f"UNIQ_KEY\x01{ID.format(number)}\x02" for number in range(3)),
@@ -167,6 +192,13 @@ PIECES = [
     "DELAY\x01x\x02",
     "TIMER_DELAY_SEC\x015\x02",
     "TRAN_MSG\x01true\x02",
+    "TRAN_MSG\x01TRUE\x02",
+    "TRAN_MSG\x01false\x02",
+    "REAL_TOPIC\x01other\x02",
+    "REAL_QID\x017\x02",
+    "__transactionId__\x01id\x02",
+    "PGROUP\x01another\x02",
+    "CHECK_IMMUNITY_TIME_IN_SECONDS\x015\x02",
     "_SYS_MSG_PRIORITY_\x011\x02",
     "__SHARDINGKEY\x01s\x02",
     "__SHARDINGKEY\x01\x02",
@@ -178,7 +210,18 @@ PIECES = [
 ]
 
 
-TOPICS = ["plain", "other", "tagged", "new", "bad topic!", "%RETRY%CG"]
+TOPICS = [
+    "plain",
+    "other",
+    "tagged",
+    "new",
+    "bad topic!",
+    "%RETRY%CG",
+    "transactions",
+    "compacted",
+    "t" * 128,
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+]
 BODIES = [b"", b"x" * 17_000, b"x" * 20_001, b"y"]
 ODD = ["0", "1", "3", "7", "-1", "x", "", " 2", "8", "32", "4294967296", "9" * 20, "٣", "true"]
 
@@ -226,9 +269,22 @@ def plain(draw: st.DrawFn) -> Command:
 
 
 @st.composite
+def half(draw: st.DrawFn) -> Command:
+    """A half message as most are."""
+    command = draw(plain())
+    fields = command.ext_fields
+    fields["b"] = draw(st.sampled_from(["plain", "other", "transactions"]))
+    fields["f"] = draw(st.sampled_from(["4", "4", "5", "12"]))
+    fields["i"] += TRANSACTIONAL + draw(
+        st.sampled_from(["", "", "CHECK_IMMUNITY_TIME_IN_SECONDS\x0130\x02"])
+    )
+    return command
+
+
+@st.composite
 def spoilt(draw: st.DrawFn) -> Command:
     """A plain send with one thing about it that is not plain, or might be taken so."""
-    command = draw(plain())
+    command = draw(st.one_of(plain(), half()))
     fields = command.ext_fields
     what = draw(st.integers(0, 5))
     if what < 3:
@@ -260,7 +316,8 @@ OTHERS = st.sampled_from(
 @st.composite
 def chunk(draw: st.DrawFn) -> list[Command]:
     """Requests that arrive together."""
-    kinds = st.one_of(plain(), plain(), plain(), spoilt(), spoilt(), special(), OTHERS)
+    most = draw(st.sampled_from([plain, half]))
+    kinds = st.one_of(most(), most(), most(), half(), spoilt(), spoilt(), special(), OTHERS)
     requests = []
     for number in range(1, draw(st.integers(2, 30)) + 1):
         drawn = draw(kinds)
@@ -285,15 +342,16 @@ def test_a_chunk_does_the_same_as_its_requests_one_by_one(
     assert outcome == alone(requests, heard=heard, sync=sync)
 
 
-def numbered(number: int, body: bytes = b"plain") -> Command:
-    """A plain send; its opaque is the number."""
+def numbered(number: int, body: bytes = b"plain", *, is_half: bool = False) -> Command:
+    """A plain send, or a half message; its opaque is the number."""
     command = send_request(
         "plain",
         body,
         queue_id=number % 2,
         reconsume_times=0,
         batch=False,
-        properties=f"UNIQ_KEY\x01{ID.format(number)}\x02WAIT\x01true\x02",
+        sys_flag=4 if is_half else 0,
+        properties=f"UNIQ_KEY\x01{ID.format(number)}\x02WAIT\x01true\x02" + TRANSACTIONAL * is_half,
     )
     command.opaque = number
     return command
@@ -301,49 +359,52 @@ def numbered(number: int, body: bytes = b"plain") -> Command:
 
 def opening() -> list[Command]:
     """So many that came together that more are expected."""
-    return [numbered(100_000 + number) for number in range(MANY + 1)]
+    numbers = range(2 * MANY + 2)
+    return [numbered(100_000 + number, is_half=number > MANY) for number in numbers]
 
 
-def each_spoilt() -> Iterator[Command]:
+def each_spoilt(*, is_half: bool) -> Iterator[Command]:
     """Plain sends with one thing about each that is not plain, or might be taken so."""
     numbers = count(2, 2)
     for piece in PIECES:
         for behind in (False, True):
-            command = numbered(next(numbers))
+            command = numbered(next(numbers), is_half=is_half)
             text = command.ext_fields["i"]
             command.ext_fields["i"] = text + piece if behind else piece + text
             yield command
-            command = numbered(next(numbers))
+            command = numbered(next(numbers), is_half=is_half)
             command.ext_fields["i"] = piece
             yield command
     for name in "efghjm":
         for odd in ODD:
-            command = numbered(next(numbers))
+            command = numbered(next(numbers), is_half=is_half)
             command.ext_fields[name] = odd
             yield command
     for name in "abcdefghijkm":
-        command = numbered(next(numbers))
+        command = numbered(next(numbers), is_half=is_half)
         command.ext_fields.pop(name, None)
         yield command
     for topic in TOPICS:
-        command = numbered(next(numbers))
+        command = numbered(next(numbers), is_half=is_half)
         command.ext_fields["b"] = topic
         yield command
     for body in BODIES:
-        yield numbered(next(numbers), body)
+        yield numbered(next(numbers), body, is_half=is_half)
 
 
-def test_whatever_is_special_about_a_send_between_plain_ones() -> None:
+@pytest.mark.parametrize("is_half", [False, True])
+def test_whatever_is_special_about_a_send_between_plain_ones(is_half: bool) -> None:
     requests = []
-    for command in each_spoilt():
-        requests += [numbered(command.opaque - 1), command]
+    for command in each_spoilt(is_half=is_half):
+        requests += [numbered(command.opaque - 1, is_half=is_half), command]
     assert together(requests) == alone(requests)
 
 
 @pytest.mark.parametrize("piece", PIECES)
 @pytest.mark.parametrize("behind", [False, True])
-def test_sends_that_are_all_special_in_one_way(piece: str, behind: bool) -> None:
-    requests = [numbered(number) for number in range(1, 8)]
+@pytest.mark.parametrize("is_half", [False, True])
+def test_sends_that_are_all_special_in_one_way(piece: str, behind: bool, is_half: bool) -> None:
+    requests = [numbered(number, is_half=is_half) for number in range(1, 8)]
     for command in requests[2:]:
         text = command.ext_fields["i"]
         command.ext_fields["i"] = text + piece if behind else piece + text
@@ -351,8 +412,9 @@ def test_sends_that_are_all_special_in_one_way(piece: str, behind: bool) -> None
 
 
 @pytest.mark.parametrize("size", [1, 900, 3000, 15_000])
-def test_a_chunk_goes_over_the_ends_of_log_files(size: int) -> None:
-    requests = [numbered(number, b"x" * size) for number in range(1, 130)]
+@pytest.mark.parametrize("is_half", [False, True])
+def test_a_chunk_goes_over_the_ends_of_log_files(size: int, is_half: bool) -> None:
+    requests = [numbered(number, b"x" * size, is_half=is_half) for number in range(1, 130)]
     outcome = together(requests)
     assert outcome == alone(requests)
     assert len(outcome.answers) == 129 + len(opening())
@@ -515,6 +577,6 @@ def test_what_is_remembered_of_properties_is_bounded() -> None:
         assert properties.look(text) == (f"U{number}", 97)
         assert properties.look(text.replace("TAGS", "DELAY")) is None
     assert properties.look(f"UNIQ_KEY\x01U\x02traceparent\x01{parent}\x02DELAY\x013\x02") is None
-    assert sum("traceparent" in text for text in properties._codes) == 0
-    assert 0 < len(properties._codes) <= 1024
-    assert max(map(len, properties._codes)) < 1000
+    assert sum("traceparent" in text for text in properties._texts) == 0
+    assert 0 < len(properties._texts) <= 1024
+    assert max(map(len, properties._texts)) < 1000

@@ -268,8 +268,12 @@ class Appender:
             at = 0
             for topic, messages in run.by_topic():
                 end = at + len(messages)
-                properties = [message[2] for message in messages]
-                self._note_batch(topic, properties, run.positions[at:end], now)
+                if end - at == 1:  # which costs less than a batch of one
+                    text = messages[0][2].decode("utf-8", "replace")
+                    self._note((topic, text, run.positions[at], now))
+                else:
+                    properties = [message[2] for message in messages]
+                    self._note_batch(topic, properties, run.positions[at:end], now)
                 at = end
         self._state.dispatched_timestamp = now
         if any(self._is_heard(lane.topic) for lane in run.lanes):

@@ -4,7 +4,8 @@ The store is afterwards as if they had been put one after the other. They cost l
 log grows once, each queue once, the index is told once. Plain is a message that goes
 into an ordinary queue and that nobody has to wait for. A run takes as many as it can,
 from the first on; whatever is special about the next one (it begins a new file, it does
-not fit its record, the disk is full) is the matter of `MessageStore.put`.
+not fit its record, the disk is full) is the matter of `MessageStore.put`. A run that
+ends with a message of the broker's own (`Run.end_with`) is put whole or not at all.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.broker_embedded.store.log.record import BLANK_SIZE
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.queues.unit_chain import UNIT
+from rocketmq_sdk.errors import LocalProtocolError
 from rocketmq_sdk.protocol.message_codec import (
     BODY_CRC_MASK,
     HOST_BITS,
     MAGIC_V1,
     MAX_TOPIC_BYTES_V1,
+    encode_record,
     record_form,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
     from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import Queue
 
 _SHORT: Final = struct.Struct(">h")
@@ -53,8 +57,8 @@ class Lane:
         """What stands in a record between body and properties."""
 
 
-Numbers = tuple[int, int, int]
-"""Flag, system flag and reconsume times of a message."""
+Numbers = tuple[int, int, int, int]
+"""Flag, system flag, reconsume times and prepared offset of a message."""
 
 PlainMessage = tuple[Lane, bytes, bytes, int, Numbers, int]
 """Lane, body, stored properties, born time, numbers and tags code of a message.
@@ -70,12 +74,22 @@ class Run:
     how many were.
     """
 
-    __slots__ = ("_behind", "_queues", "end", "lanes", "messages", "offsets", "positions")
+    __slots__ = (
+        "_behind",
+        "_last",
+        "_queues",
+        "end",
+        "lanes",
+        "messages",
+        "offsets",
+        "positions",
+    )
 
     def __init__(self, queues: Mapping[str, Mapping[int, Queue]], *, behind: bool = False) -> None:
         """`behind`: messages wait for their sync before they go into the queues."""
         self._queues = queues
         self._behind = behind
+        self._last: tuple[Lane, MessageToStore] | None = None
         self.messages: list[PlainMessage] = []
         self.lanes: list[Lane] = []
         self.positions: list[int] = []
@@ -103,20 +117,22 @@ class Run:
         self.lanes.append(lane)
         return lane
 
+    def end_with(self, lane: Lane, message: MessageToStore) -> None:
+        """Put a message of the broker's own behind the others.
+
+        The run is then put whole or not at all, with one write. After a crash the log
+        may end within it, but never has a later message without an earlier one.
+        """
+        self._last = lane, message
+
     def encode(
-        self,
-        position: int,
-        *,
-        limit: int,
-        most: int,
-        born_host: bytes,
-        store_host: bytes,
-        now: int,
+        self, position: int, *, limit: int, most: int, born_host: bytes, store_host: bytes, now: int
     ) -> bytes:
         """The records for the log from `position` on; units and places are noted.
 
         Ends before a message that would reach behind `limit`, whose body has more than
-        `most` bytes, or of which a number does not fit its field.
+        `most` bytes, or of which a number does not fit. Empty where not all of a run
+        can be put that is put whole.
         """
         parts: list[bytes] = []
         head, host_bits = record_form(born_host, store_host)
@@ -124,7 +140,7 @@ class Run:
         pack, pack_short, crc32 = head.pack, _SHORT.pack, zlib.crc32
         limit, fixed = limit - BLANK_SIZE, head.size + _SHORT.size
         try:
-            for lane, body, properties, born, (flag, sys_flag, times), code in self.messages:
+            for lane, body, properties, born, (flag, bits, times, prepared), code in self.messages:
                 middle, length, properties_length = lane.middle, len(body), len(properties)
                 size = fixed + length + len(middle) + properties_length
                 if position + size > limit or length > most:
@@ -139,13 +155,13 @@ class Run:
                         flag,
                         offset,
                         position,
-                        sys_flag & ~HOST_BITS | host_bits,
+                        bits & ~HOST_BITS | host_bits,
                         born,
                         born_host,
                         now,
                         store_host,
                         times,
-                        0,
+                        prepared,
                         length,
                     ),
                     body,
@@ -162,7 +178,58 @@ class Run:
         except struct.error:
             pass  # `put` says of this message what is wrong
         self.end = position
-        return b"".join(parts)
+        whole = self._last is None or self._complete(parts, limit, store_host, now)
+        return b"".join(parts) if whole else b""
+
+    def _complete(self, parts: list[bytes], limit: int, store_host: bytes, now: int) -> bool:
+        """Add the message that ends the run; False when not all of it can be put."""
+        assert self._last is not None
+        if len(self.positions) < len(self.messages):
+            return False
+        record = self._encode_last(*self._last, store_host, now)
+        parts.append(record)
+        return bool(record) and self.end <= limit
+
+    def _encode_last(
+        self, lane: Lane, message: MessageToStore, store_host: bytes, now: int
+    ) -> bytes:
+        """The record of the message that ends the run, noted as the others are.
+
+        Empty when it fits no record.
+        """
+        position, offset = self.end, lane.offset
+        properties = message.properties.encode("utf-8", "replace")
+        try:
+            record = encode_record(
+                lane.queue.topic_bytes,
+                message.body,
+                properties,
+                queue_id=lane.queue_id,
+                flag=message.flag,
+                queue_offset=offset,
+                physical_offset=position,
+                sys_flag=message.sys_flag,
+                born_timestamp=message.born_timestamp,
+                born_host=message.born_host,
+                store_timestamp=now,
+                store_host=store_host,
+                reconsume_times=message.reconsume_times,
+                prepared_offset=message.prepared_offset,
+            )
+        except LocalProtocolError:
+            return b""
+        size, code = len(record), message.tags_code
+        numbers = message.flag, message.sys_flag, message.reconsume_times, message.prepared_offset
+        self.messages.append(
+            (lane, message.body, properties, message.born_timestamp, numbers, code)
+        )
+        lane.units.append(_pack_unit(position, size, code))
+        lane.offset = offset + 1
+        lane.size += size
+        self.positions.append(position)
+        self.offsets.append(offset)
+        self.end = position + size
+        return record
 
     def by_topic(self) -> list[tuple[str, list[PlainMessage]]]:
         """What was put, by topic; a topic comes again after messages of another."""

@@ -164,7 +164,7 @@ class KeyHasher:
             not properties.startswith(_UNIQ_KEY)
             or (end := properties.find(_END, _UNIQ_KEY_AT)) <= _UNIQ_KEY_AT
         ):
-            return self._hashes(topic, properties)
+            return self._hashes_of_own(topic, properties)
         # Properties as this package's producer writes them: what follows the unique
         # key is the same in many messages.
         rest = (topic, without_traceparent(properties[end:]))
@@ -222,6 +222,20 @@ class KeyHasher:
             self._around = around
         stem = self._stem_of(topic, start.decode()) * power(size)
         return hashes_of_ends(stem, ends, len(properties)), self._others
+
+    def _hashes_of_own(self, topic: str, properties: str) -> list[int]:
+        """`hashes` for a text that does not begin with a unique key.
+
+        Messages of the broker's own have mostly no key at all, and the same text.
+        """
+        found = self._rests.get((topic, properties))
+        if found is None:
+            found = self._hashes(topic, properties)
+            keyed = _UNIQ_KEY in properties or _KEYS in properties
+            if len(properties) <= _LONGEST and not keyed:
+                self._make_room(self._rests)
+                self._rests[topic, properties] = found
+        return found
 
     def _hashes(self, topic: str, properties: str) -> list[int]:
         """`hashes` for any text."""
