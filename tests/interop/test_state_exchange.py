@@ -22,9 +22,16 @@ from rocketmq_sdk import (
 )
 from rocketmq_sdk.broker_embedded.settings.config import BrokerConfig
 from rocketmq_sdk.broker_embedded.store_tool.verify import verify_directory
+from rocketmq_sdk.broker_embedded.transactions.table import op_offsets
+from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
+from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.headers.transactions import EndTransactionRequestHeader
+from rocketmq_sdk.protocol.message_id import position_of
 from support import java
+from support.chunks import exchange
 from support.ports import free_port
+from support.transactions import COMMIT, ops
 from support.waiting import unique
 
 if TYPE_CHECKING:
@@ -59,6 +66,10 @@ def our_broker(root: Path, **settings: object) -> EmbeddedBroker:
         }
     )
     return EmbeddedBroker(root, config=config)
+
+
+TOGETHER = {b"together %d" % number for number in range(6)}
+NOTHING: set[bytes] = set()
 
 
 class Here:
@@ -111,12 +122,32 @@ class Here:
             async with self.producer.transaction(Message(COMMITTED, word + where)) as transaction:
                 transaction.unknown()
 
-    async def receive_what_was_under_way(self, where: bytes) -> None:
+    async def commit_together(self, broker: EmbeddedBroker) -> None:
+        """Commit some transactions so that one op record lists all of them."""
+        ends = []
+        for opaque, body in enumerate(sorted(TOGETHER)):
+            async with self.producer.transaction(Message(COMMITTED, body)) as transaction:
+                transaction.unknown()
+            half = transaction.half
+            header = EndTransactionRequestHeader(
+                producer_group="state-producer",
+                tran_state_table_offset=half.queue_offset,
+                commit_log_offset=position_of(half.offset_message_id),
+                commit_or_rollback=COMMIT,
+                msg_id=half.message_id,
+            )
+            ends.append(Command.request(RequestCode.END_TRANSACTION, header))
+            ends[-1].opaque = opaque
+        await exchange(broker, [ends[:1], ends[1:]])  # the first ones make the queues
+        assert len(op_offsets(ops(broker)[-1])) > 1
+
+    async def receive_what_was_under_way(self, where: bytes, also: set[bytes] = NOTHING) -> None:
         """Receive and acknowledge until all came that shall come, and the check of what
         shall not was answered.
         """
+        wanted = expected(where) | also
         with trio.move_on_after(120):
-            while not (self.came.keys() >= expected(where) and b"roll back " + where in self.asked):
+            while not (self.came.keys() >= wanted and b"roll back " + where in self.asked):
                 for message in await self.consumer.receive(32, 60.0, 1):
                     self.came[message.body] = self.came.get(message.body, 0) + 1
                     await self.consumer.ack(message)
@@ -147,6 +178,7 @@ async def test_what_is_under_way_moves_there_and_back(
         ours = Here(broker)
         async with ours.producer, ours.consumer:
             await ours.leave_under_way(b"ours")
+            await ours.commit_together(broker)
     assert verify_directory(root).findings == []
 
     cluster = java.ApacheCluster(tmp_path, apache.namesrv, f"127.0.0.1:{free_port(-2, 1)}", {})
@@ -154,12 +186,13 @@ async def test_what_is_under_way_moves_there_and_back(
         java.start_broker(cluster, **SIZES, **SOON, **java.FLUSHES_TIMERS, **names)
         theirs = Here(apache.namesrv, undecided=b"theirs")
         async with theirs.producer, theirs.consumer:
-            await theirs.receive_what_was_under_way(b"ours")
+            await theirs.receive_what_was_under_way(b"ours", TOGETHER)
             await theirs.leave_under_way(b"theirs")
         cluster.stop("broker", SIGTERM)
     finally:
         cluster.close()
-    assert theirs.came.keys() == expected(b"ours")
+    assert theirs.came.keys() == expected(b"ours") | TOGETHER
+    assert not theirs.asked & TOGETHER  # their op record was understood
     assert verify_directory(root).findings == []
 
     async with our_broker(root, **names, **SOON) as broker:
