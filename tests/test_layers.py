@@ -60,7 +60,7 @@ ROOMS = {
         ["brokers", "config", "name_servers", "periodic_jobs", "retry", "side_by_side"],
         ["heartbeat", "queries", "routes"],
         ["runtime"],
-        ["together", "trace"],
+        ["together", "trace", "words"],
     ],
     "producer": [
         ["queue_selector", "request_reply", "transaction_arguments"],

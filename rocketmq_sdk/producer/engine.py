@@ -133,7 +133,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
                         self._strategy,
                         nursery,
                         self._under_way,
-                        self._hooks.close,
+                        self._turned,
                     )
                     try:
                         await self._start_services(nursery)
@@ -164,6 +164,10 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             nursery.start_soon(self._trace.run)
         if self._accumulator is not None:
             nursery.start_soon(self._accumulator.run)
+
+    def _turned(self) -> None:
+        """A turn of the loop is over in which something was handed over."""
+        self._hooks.close()
 
     async def _drain(self) -> None:
         """Take no more messages, and wait for those under way."""

@@ -9,6 +9,7 @@ import trio
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, WrongTypeError
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.producer.queue_selector import UNSET, select_by_hash
+from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.message_id import joined_ids
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 _SEND_PLAIN: Final = 310
+_HALF: Final = SysFlag.TRANSACTION_PREPARED
 _SEND_BATCH: Final = 320
 
 
@@ -165,13 +167,21 @@ class SendHandle:
 
     @property
     def is_plain(self) -> bool:
-        """Whether its request differs from others in time, properties and body only."""
+        """Whether its request differs from others in time, properties and body only.
+
+        From those of other half messages if it is one: `is_half`.
+        """
         message = self.message
         return (
             self.code == _SEND_PLAIN
-            and not self.sys_flag
+            and self.sys_flag in (0, _HALF)
             and (message._is_plain or not message.flag)
         )
+
+    @property
+    def is_half(self) -> bool:
+        """Whether it is a half message, of a transaction, that is not compressed."""
+        return self.sys_flag == _HALF
 
     def aim(
         self,
@@ -219,15 +229,16 @@ class SendHandle:
             await self._park(self._leave)
         return self.outcome()
 
-    async def wait_or_abandon(self) -> SendResult:
+    async def wait_or_abandon(self, *, alone: bool = True) -> SendResult:
         """As `wait`, for the only waiter; cancelling it gives the message up.
 
-        No further attempt is made then, and the message may be stored.
+        No further attempt is made then, and the message may be stored. `alone` is False
+        where something else than messages is under way beside it.
         """
         if self.done:
             await trio.lowlevel.checkpoint()
             return self.outcome()
-        wait = self.socket_wait()
+        wait = self.socket_wait() if alone else None
         if wait is not None:
             await self._wait_at(wait)
         if not self.done:

@@ -174,7 +174,8 @@ class Outbox:
             if not handle._id:
                 handle.name(next(new_ids))
             if way.in_process:
-                template = target.template or topic.template_of(target)
+                known = None if handle.sys_flag else target.template
+                template = known or topic.template_of(target, half=handle.is_half)
                 values = {"g": born, "i": handle.properties}
                 way.templates.append((template, values, handle.body))
         for way in found.values():
@@ -198,7 +199,8 @@ class Outbox:
                 elif topic.several:
                     timeout *= SHARE
             text = f"UNIQ_KEY\\u0001{handle._id}\\u0002{escaped[handle.tail]}"
-            form = target.form or topic.form_of(target)
+            known = None if handle.sys_flag else target.form
+            form = known or topic.form_of(target, half=handle.is_half)
             yield form, (born, text), handle.body, handle.started, timeout, handle
 
     def _submit(self, channel: Channel | None, handles: list[SendHandle], born: str) -> None:

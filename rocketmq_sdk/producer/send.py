@@ -277,7 +277,8 @@ class SendLoop:
         now_ms = self._now_ms()
         if not handle._id:
             handle.name(self._next_id(now_ms))
-        template = target.template or handle.topic.template_of(target)
+        known = None if handle.sys_flag else target.template
+        template = known or handle.topic.template_of(target, half=handle.is_half)
         values = {"g": str(now_ms), "i": f"UNIQ_KEY\x01{handle._id}\x02{handle.tail}"}
         try:
             call = channel.submit_template(

@@ -13,6 +13,7 @@ from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.names import check_send_topic
 from rocketmq_sdk.producer.queue_selector import QueueIndex
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.frame_template import CommandTemplate, FrameTemplate
 
 if TYPE_CHECKING:
@@ -33,7 +34,16 @@ _FRESH: Final = -1
 class Target:
     """One queue to send to. `address` is that of the broker's master."""
 
-    __slots__ = ("address", "broker_name", "form", "queue", "queue_id_text", "template")
+    __slots__ = (
+        "address",
+        "broker_name",
+        "form",
+        "half_form",
+        "half_template",
+        "queue",
+        "queue_id_text",
+        "template",
+    )
 
     def __init__(self, queue: MessageQueue, address: str) -> None:
         self.queue = queue
@@ -42,8 +52,12 @@ class Target:
         self.address = address
         self.form: Form | None = None
         """The header of a request to it, once `TopicTargets.form_of` was asked."""
+        self.half_form: Form | None = None
+        """That of a half message."""
         self.template: CommandTemplate | None = None
         """The requests to it, once `TopicTargets.template_of` was asked."""
+        self.half_template: CommandTemplate | None = None
+        """Those of half messages."""
 
 
 # Building the ext fields of a request anew costs more than copying those that all
@@ -190,20 +204,34 @@ class TopicTargets:
         )
         return self._by_queue[queue]
 
-    def form_of(self, target: Target) -> Form:
+    def form_of(self, target: Target, *, half: bool = False) -> Form:
         """The header of a plain request to a target, for `%` with time, properties and
         opaque; properties as they stand between the quotes of JSON.
         """
-        form = target.form = FrameTemplate(self._sample(target), ("g", "i")).form
+        form = target.half_form if half else target.form
+        if form is None:
+            form = FrameTemplate(self._sample(target, half=half), ("g", "i")).form
+            if half:
+                target.half_form = form
+            else:
+                target.form = form
         return form
 
-    def template_of(self, target: Target) -> CommandTemplate:
+    def template_of(self, target: Target, *, half: bool = False) -> CommandTemplate:
         """The plain requests to a target, for time and properties, `g` and `i`."""
-        target.template = CommandTemplate(self._sample(target))
-        return target.template
+        template = target.half_template if half else target.template
+        if template is None:
+            template = CommandTemplate(self._sample(target, half=half))
+            if half:
+                target.half_template = template
+            else:
+                target.template = template
+        return template
 
-    def _sample(self, target: Target) -> Command:
+    def _sample(self, target: Target, *, half: bool) -> Command:
         fields = {**self.template, "e": target.queue_id_text, "n": target.broker_name}
+        if half:
+            fields["f"] = str(SysFlag.TRANSACTION_PREPARED)
         return Command(RequestCode.SEND_MESSAGE_V2, ext_fields=fields)
 
     def only_broker(self, broker_name: str) -> bool:

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Final, Unpack
 import attrs
 import trio
 
-from rocketmq_sdk.client.api.transactions import answer_check, end_transaction
+from rocketmq_sdk.client.api.transactions import answer_check
 from rocketmq_sdk.client.arguments import checked
+from rocketmq_sdk.client.words import Words
 from rocketmq_sdk.codes import ResponseCode
 from rocketmq_sdk.errors import (
     ProtocolError,
@@ -56,7 +57,7 @@ from rocketmq_sdk.protocol.headers.transactions import (
     EndTransactionRequestHeader,
 )
 from rocketmq_sdk.protocol.message_codec import decode_message
-from rocketmq_sdk.protocol.message_id import parse_offset_id
+from rocketmq_sdk.protocol.message_id import position_of
 from rocketmq_sdk.remoting.channel import Channel
 from rocketmq_sdk.validators import check_count, to_seconds
 
@@ -218,6 +219,7 @@ class TransactionProducer(Producer):
         self._checks: deque[_Check] = deque()
         self._checks_room = trio.lowlevel.ParkingLot()
         self._check_topics = checked_topics(topics)
+        self._words = Words(self.client)
 
     # --- sending
 
@@ -326,7 +328,7 @@ class TransactionProducer(Producer):
 
     async def _stored_half(self, handle: SendHandle, seconds: float) -> SendResult:
         """The result of a half message; raises when it is not stored, or not safely."""
-        half = await handle.wait_or_abandon()
+        half = await handle.wait_or_abandon(alone=not self._has_others(1))
         if half.status is not SendStatus.SEND_OK:
             message = handle.message
             transaction = Transaction(message, half)
@@ -361,7 +363,19 @@ class TransactionProducer(Producer):
         )
         return self._go(handle)
 
+    def _has_others(self, own: int) -> bool:
+        """Whether other transactions are on their way beside `own` open ones."""
+        return len(self._open) > own or self._words.waiting > 0 or self._under_way.count > own
+
     # --- the end
+
+    def _turned(self) -> None:
+        self._words.leave()
+        super()._turned()
+
+    def _end(self) -> None:
+        super()._end()
+        self._words.leave()
 
     async def _tell(self, transaction: Transaction, seconds: float) -> None:
         """Tell the broker the outcome.
@@ -376,11 +390,15 @@ class TransactionProducer(Producer):
         message, broker = transaction.message, half.queue.broker_name
         try:
             header = self._end_header(transaction, outcome)
-            address = self.client.broker_address(broker)
-            with self._hooks.ending(message, transaction.message_id, outcome, address) as ending:
-                response = await end_transaction(self.client, broker, header, seconds)
-                if response.code:
-                    ending.error = broker_error(response.code, response.remark)
+            if self._hooks.observers:
+                address = self.client.broker_address(broker)
+                message_id = transaction.message_id
+                with self._hooks.ending(message, message_id, outcome, address) as ending:
+                    response = await self._say(broker, header, seconds)
+                    if response.code:
+                        ending.error = broker_error(response.code, response.remark)
+            else:
+                response = await self._say(broker, header, seconds)
         except RocketMQError as error:
             name = transaction.state.name
             logger.warning(
@@ -405,6 +423,14 @@ class TransactionProducer(Producer):
             )
         else:
             transaction.confirmed = True
+
+    async def _say(
+        self, broker: str, header: EndTransactionRequestHeader, seconds: float
+    ) -> Command:
+        """Tell a broker an outcome, with those of this turn if there are others."""
+        loop = self._loop
+        stir = loop.stir if loop is not None and self._has_others(0) else None
+        return await self._words.tell(broker, header, seconds, stir)
 
     def _trace_end(self, transaction: Transaction) -> None:
         half = transaction.half
@@ -440,7 +466,7 @@ class TransactionProducer(Producer):
             producer_group=self._group,
             bname=half.queue.broker_name,
             tran_state_table_offset=half.queue_offset,
-            commit_log_offset=parse_offset_id(half.offset_message_id)[2],
+            commit_log_offset=position_of(half.offset_message_id),
             commit_or_rollback=outcome,
             msg_id=half.message_id,
             transaction_id=transaction.transaction_id,

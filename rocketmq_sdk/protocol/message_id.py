@@ -93,13 +93,23 @@ def parse_offset_id(message_id: str) -> tuple[str, int, int]:
     A unique id parses too, into numbers without meaning. Raises `ConfigurationError`
     when the text is not 32 or 56 hexadecimal digits.
     """
+    raw = _offset_id_bytes(message_id)
+    host, port = unpack_host(raw[:-8])
+    return host, port, int.from_bytes(raw[-8:], "big", signed=True)
+
+
+def position_of(message_id: str) -> int:
+    """The physical offset of an offset id. Raises as `parse_offset_id` does."""
+    return int.from_bytes(_offset_id_bytes(message_id)[-8:], "big", signed=True)
+
+
+def _offset_id_bytes(message_id: str) -> bytes:
     raw = _bytes_of(message_id)
     if len(raw) not in _SIZES:
         raise ConfigurationError(
             f"{message_id!r} has {len(message_id)} digits; message ids have 32 or 56"
         )
-    host, port = unpack_host(raw[:-8])
-    return host, port, int.from_bytes(raw[-8:], "big", signed=True)
+    return raw
 
 
 def _month_start(now_ms: int, zone: tzinfo | None, *, months_back: int = 0) -> int:
