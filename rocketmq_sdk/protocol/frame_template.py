@@ -95,6 +95,18 @@ def frame_of(header: bytes, body: bytes | memoryview = b"") -> bytes:
     return b"".join((_pack(4 + length + len(body), length), header, body))
 
 
+def frames_of(headers: Sequence[bytes]) -> list[bytes]:
+    """The frames of several such headers, without bodies. Many have the same length."""
+    frames: list[bytes] = []
+    known, words = -1, b""
+    for header in headers:
+        length = len(header)
+        if length != known:
+            known, words = length, _pack(4 + length, length)
+        frames.append(words + header)
+    return frames
+
+
 def head_of(header: bytes, body: bytes | memoryview) -> bytes:
     """What comes before the body in the frame with a JSON header that is encoded."""
     length = len(header)

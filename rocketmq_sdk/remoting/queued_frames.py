@@ -35,6 +35,8 @@ JOINED_SIZE: Final = 16 * 1024
 LARGE: Final = 4096
 """Bytes of a body that stays apart from its header."""
 
+_ONLY_FRAMES: Final = {bytes}
+
 Piece = bytes | memoryview
 """A frame, the beginning of one, or the body that belongs to the piece before."""
 
@@ -70,6 +72,9 @@ def queue_replies(
 
     Returns the bytes of those that are frames; `answer` is called for the others.
     """
+    if {*map(type, replies)} == _ONLY_FRAMES:
+        frames += replies  # type: ignore[arg-type]
+        return sum(map(len, replies))  # type: ignore[arg-type]
     size = 0
     for request, reply in zip(requests, replies, strict=False):
         if isinstance(reply, bytes):

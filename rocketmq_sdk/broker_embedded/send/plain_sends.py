@@ -16,7 +16,7 @@ from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
 from rocketmq_sdk.model.properties import WAIT
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE, HeaderEncoding, SysFlag
-from rocketmq_sdk.protocol.frame_template import CommandTemplate, FrameTemplate, frame_of
+from rocketmq_sdk.protocol.frame_template import CommandTemplate, FrameTemplate, frames_of
 from rocketmq_sdk.protocol.shapes.sends import CutSend
 
 if TYPE_CHECKING:
@@ -306,11 +306,13 @@ class PlainSends:
     def _answers(self, run: Run, asked: list[Asked]) -> list[bytes | None]:
         """The answers to what was put, from the first on."""
         form = self._form
-        places = zip(run.positions, run.offsets, strict=True)
-        answers: list[bytes | None] = []
-        for (request, wish, unique), (position, offset) in zip(asked, places, strict=False):
-            if request.flag & FLAG_ONEWAY:
-                answers.append(None)
-                continue
-            answers.append(frame_of(form % (position, wish, offset, unique, request.opaque)))
-        return answers
+        headers = [
+            form % (position, wish, offset, unique, request.opaque)
+            for (request, wish, unique), position, offset in zip(
+                asked, run.positions, run.offsets, strict=False
+            )
+        ]
+        return [
+            None if request.flag & FLAG_ONEWAY else frame
+            for (request, _wish, _unique), frame in zip(asked, frames_of(headers), strict=False)
+        ]
