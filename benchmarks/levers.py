@@ -10,6 +10,7 @@ figure is the median of the turns.
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -62,10 +63,10 @@ def _index() -> None:
 def _alike() -> None:
     from rocketmq_sdk.broker_embedded.store.append import appender
     from rocketmq_sdk.broker_embedded.store.append.client_batch import ClientBatch
-    from rocketmq_sdk.broker_embedded.store.index import keys
+    from rocketmq_sdk.broker_embedded.store.index import entries
 
     _replace(ClientBatch, "_split_alike", lambda *_: False)
-    for module in (appender, keys):
+    for module in (appender, entries):
         _replace(module, "alike", lambda _properties, **_known: None)
 
 
@@ -81,6 +82,12 @@ def _shapes() -> None:
 
     _replace(AnswerShapes, "cut", lambda *_: None)
     _replace(AnswerShapes, "learn", lambda _shapes, text: decode_json_header(text, b""))
+
+
+def _send_shapes() -> None:
+    from rocketmq_sdk.protocol import connection
+
+    _replace(connection, "MANY", math.inf)
 
 
 def _client_pulls() -> None:
@@ -103,6 +110,7 @@ def _replace(owner: Any, name: str, value: object) -> None:
 LEVERS: Final[dict[str, Callable[[], None]]] = {
     "sends of a chunk served as one": _broker_sends,
     "sends of a tick written as one": _client_sends,
+    "sends cut by their shape": _send_shapes,
     "answers cut by their shape": _shapes,
     "index entries by whole chunks": _index,
     "batches taken apart by columns": _alike,
@@ -113,10 +121,10 @@ LEVERS: Final[dict[str, Callable[[], None]]] = {
 """What puts the way back that each of them replaces."""
 
 WORKS: Final[dict[str, tuple[str, ...]]] = {
-    "256 in flight": tuple(LEVERS)[:4],
-    "batches of 100": tuple(LEVERS)[3:5],
-    "consumed by 32": tuple(LEVERS)[5:7],
-    "in process, 64 in flight": (*tuple(LEVERS)[3:4], *tuple(LEVERS)[7:]),
+    "256 in flight": tuple(LEVERS)[:5],
+    "batches of 100": tuple(LEVERS)[4:6],
+    "consumed by 32": tuple(LEVERS)[6:8],
+    "in process, 64 in flight": (*tuple(LEVERS)[4:5], *tuple(LEVERS)[8:]),
 }
 """The levers that matter to each kind of work."""
 
