@@ -82,6 +82,7 @@ class Outbox:
         "_limit",
         "_next_ids",
         "_now_ms",
+        "_over",
         "_stirred",
         "_task",
         "_turned",
@@ -108,7 +109,7 @@ class Outbox:
         self._go_alone = go_alone
         self._limit = limit
         self._turned = turned
-        self._stirred = False
+        self._stirred = self._over = False
         self._escaped = _Escaped()
         self._task: trio.lowlevel.Task | None = None
         self.handles: list[SendHandle] = []
@@ -129,17 +130,31 @@ class Outbox:
         if task is not None:
             self._task = None
             trio.lowlevel.reschedule(task)
+        elif self._over:
+            self._turn()
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
-        """Empty the box at each tick until cancelled."""
-        while True:
-            if not (self.handles or self._stirred):
-                self._task = trio.lowlevel.current_task()
-                await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
-            self._stirred = False
-            self._turned()
-            self.empty()
+        """Empty the box at each tick until cancelled, and from then on at once.
+
+        What is shielded from the cancellation may still hand something over.
+        """
+        try:
+            while True:
+                if not (self.handles or self._stirred):
+                    self._task = trio.lowlevel.current_task()
+                    await trio.lowlevel.wait_task_rescheduled(self._stop_waiting)
+                self._turn()
+        except trio.Cancelled:
+            self._turn()
+            raise
+        finally:
+            self._over = True
+
+    def _turn(self) -> None:
+        self._stirred = False
+        self._turned()
+        self.empty()
 
     def _stop_waiting(self, _raise_cancel: object) -> trio.lowlevel.Abort:
         self._task = None

@@ -288,6 +288,48 @@ async def test_words_that_wait_when_the_producer_is_given_up(autojump_clock: Moc
                 await trio.sleep(0.1)
 
 
+@pytest.mark.parametrize("number", [1, 3])
+async def test_words_leave_when_the_producer_is_cancelled_with_the_transactions(
+    autojump_clock: MockClock, number: int
+) -> None:
+    """A roll-back, and what is shielded, are told though the producer is ending."""
+    async with open_cluster(brokers=1) as cluster:
+        listener = Listener(cluster.brokers[0])
+        done: list[Transaction] = []
+
+        async def roll_back(producer: TransactionProducer) -> None:
+            async with producer.transaction(Message("t", b"x")) as transaction:
+                transaction.rollback()
+                await trio.sleep_forever()
+
+        async def commit(producer: TransactionProducer) -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                with trio.move_on_after(5, shield=True):
+                    async with producer.transaction(Message("t", b"x")) as transaction:
+                        await trio.sleep(0.1)
+                    done.append(transaction)
+
+        async with cluster.client() as client:
+            with trio.CancelScope() as scope:
+                async with (
+                    TransactionProducer("PG", unknown, client=client) as producer,
+                    trio.open_nursery() as nursery,
+                ):
+                    await committed(producer, 1)
+                    began = trio.current_time()
+                    for _ in range(number):
+                        nursery.start_soon(roll_back, producer)
+                        nursery.start_soon(commit, producer)
+                    await trio.sleep(0.5)
+                    scope.cancel()
+            assert trio.current_time() - began < 1
+        assert [transaction.confirmed for transaction in done] == [True] * number
+        told = sorted(word.ext_fields["commitOrRollback"] for word in listener.heard[1:])
+        assert told == sorted(["12", "8"] * number)
+
+
 async def test_in_the_process_words_are_told_at_once(autojump_clock: MockClock) -> None:
     async with EmbeddedBroker() as broker:
         broker.core.topics.put(TopicConfig("t", 1, 1))
