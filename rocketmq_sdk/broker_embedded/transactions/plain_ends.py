@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 _FORM: Final = FrameTemplate(Command.response(), ()).form
 _DIGITS: Final = 18
+_RUN_BYTES: Final = 256 * 1024
+"""Bytes of bodies after which a run ends, so that others have their turn."""
 _COMMITS: Final = {"8": True, "12": False}
 _TRUTHS: Final = {None: False, "false": False, "true": True}
 _JSON: Final = HeaderEncoding.JSON
@@ -113,6 +115,7 @@ class PlainEnds:
         """Fill the run with what the first ones commit, up to one that is not plain."""
         config, code = self._core.config.current, requests[0].code
         timeout, most = config.transaction_time_out, config.store.max_message_size
+        room = _RUN_BYTES
         ends: list[_End] = []
         taken: set[int] = set()
         lanes: dict[tuple[str, int], Lane | None] = {}
@@ -123,11 +126,9 @@ class PlainEnds:
             if end is None:
                 break
             half, ready, commits = end
-            if (
-                half.offset in taken
-                or len(ready.body) > most
-                or (ends and ready.born_host != ends[0][1].born_host)
-            ):
+            if half.offset in taken or len(ready.body) > most:
+                break
+            if ends and (room <= 0 or ready.born_host != ends[0][1].born_host):
                 break
             if commits:
                 place = ready.topic, ready.queue_id
@@ -139,6 +140,7 @@ class PlainEnds:
                 numbers = ready.numbers(half.physical_offset)
                 born = ready.born_timestamp
                 message = lane, ready.body, ready.properties, born, numbers, ready.tags_code
+                room -= len(ready.body)
                 run.messages.append(message)
             taken.add(half.offset)
             ends.append(end)

@@ -263,13 +263,15 @@ def test_a_chunk_does_the_same_as_its_requests_one_by_one(ends: list[End], sync:
     all_ways(ends, sync=sync)
 
 
-async def prepare(broker: EmbeddedBroker, peer: Peer, number: int) -> list[Command]:
+async def prepare(
+    broker: EmbeddedBroker, peer: Peer, number: int, *, size: int = 0
+) -> list[Command]:
     """The ends of new half messages; the first of all transactions is over."""
     broker.core.topics.put(TopicConfig("orders", 1, 1))
     await ended(peer, await begun(peer, b"first", unique="first"), COMMIT)
     requests = []
     for at in range(number):
-        answer = await begun(peer, b"%d" % at, unique=f"U{at}")
+        answer = await begun(peer, b"%d" % at + b"x" * size, unique=f"U{at}")
         request = end_request(answer, COMMIT)
         request.opaque = at
         requests.append(request)
@@ -291,6 +293,23 @@ async def test_ends_that_come_together_have_one_op_record(autojump_clock: MockCl
         assert len(broker.parts.transactions.table) == 0
         assert len(broker.parts.transactions.table._ready) == 0
     assert codes(answers) == {0}
+
+
+async def test_a_run_of_large_messages_ends_so_that_others_have_their_turn(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_on(MemoryFileSystem(write_through=True)) as (broker, peer):
+        requests = await prepare(broker, peer, 4, size=300 * 1024)
+        requests += await prepare(broker, peer, 20, size=100 * 1024)
+        for number, request in enumerate(requests):
+            request.opaque = number
+        answers = await exchange(broker, [requests])
+        assert (len(answers), codes(answers)) == (24, {0})
+        assert len(bodies_in(broker, "orders")) == 26
+        finals = messages_in(broker, "orders")
+        sizes = [[len(finals[offset].body) for offset in op_offsets(body)] for body in ops(broker)]
+        assert {*map(len, sizes)} >= {1, 3}
+        assert max(sum(some[:-1]) for some in sizes) < 256 * 1024
 
 
 async def test_ends_go_over_the_ends_of_log_files(autojump_clock: MockClock) -> None:
