@@ -295,6 +295,22 @@ async def test_ends_that_come_together_have_one_op_record(autojump_clock: MockCl
     assert codes(answers) == {0}
 
 
+async def test_each_message_keeps_the_host_that_sent_it(autojump_clock: MockClock) -> None:
+    """A producer may end what another one of its group has begun."""
+    async with open_on(MemoryFileSystem(write_through=True)) as (broker, peer):
+        requests = await prepare(broker, peer, 9)
+        ready = broker.parts.transactions.table.ready
+        hosts = [bytes((10, 0, 0, at // 3, 0, 0, 0, 80)) for at in range(9)]
+        for offset, host in enumerate(hosts, 1):
+            half = ready(offset)
+            assert half is not None
+            half.born_host = host
+        assert codes(await exchange(broker, [requests])) == {0}
+        stored = [message.born_host for message in messages_in(broker, "orders")[1:]]
+        assert stored == hosts
+        assert 3 <= len(ops(broker)) < 9
+
+
 async def test_a_run_of_large_messages_ends_so_that_others_have_their_turn(
     autojump_clock: MockClock,
 ) -> None:
