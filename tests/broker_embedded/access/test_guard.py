@@ -239,11 +239,11 @@ async def test_ends_of_transactions_that_arrive_together_are_let_in_one_by_one(
 ) -> None:
     """Whoever names a topic that he may publish to ends no transaction of another."""
     async with open_broker(**ON) as (broker, peer):
-        for topic in ("mine", "theirs"):
-            broker.core.topics.put(TopicConfig(topic, 1, 1))
         await add_user(table_of(broker), "bob", ("Topic:mine", "Pub", "Allow"))
-        first = await peer.ask(signed(half_request("mine", b"0", unique="first")))
-        assert (await peer.ask(signed(end_request(first, COMMIT, topic="mine")))).code == 0
+        for topic in ("mine", "theirs"):  # an end of a queue without messages goes alone
+            broker.core.topics.put(TopicConfig(topic, 1, 1))
+            first = await peer.ask(signed(half_request(topic, b"0", unique="first")))
+            assert (await peer.ask(signed(end_request(first, COMMIT, topic=topic)))).code == 0
         ends, wanted = [], []
         for number in range(60):
             half = "theirs" if number % 10 in (3, 5) else "mine"
@@ -258,9 +258,9 @@ async def test_ends_of_transactions_that_arrive_together_are_let_in_one_by_one(
         answers = await exchange(broker, [ends])
         assert [decode_frame(answers[number][4:]).code for number in range(60)] == wanted
         assert broker.store.max_offset("mine", 0) == 1 + 42
-        assert broker.store.max_offset("theirs", 0) == 0
+        assert broker.store.max_offset("theirs", 0) == 1
         assert len(broker.parts.transactions.table) == 18
-        assert len(ops(broker)) < 1 + 42  # some were served together
+        assert len(ops(broker)) < 2 + 42  # some were served together
 
 
 @pytest.mark.parametrize(("user", "secret"), [(ADMIN, SECRET), ("bob", "bob")])
