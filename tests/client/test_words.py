@@ -134,6 +134,38 @@ def own_id(request: Command) -> str:
     return "" if text == request.ext_fields["msgId"] else text
 
 
+class Signs:
+    """Signs each request, as an account does."""
+
+    def before(self, command: Command, _address: str | None) -> None:
+        command.ext_fields["signature"] = f"of {command.code}"
+
+    def after(self, _command: Command, _response: Command, _address: str | None) -> None:
+        """Changes nothing."""
+
+
+@pytest.mark.parametrize("number", [1, 5])
+async def test_interceptors_see_each_word(autojump_clock: MockClock, number: int) -> None:
+    async with (
+        open_cluster(brokers=1) as cluster,
+        opened(cluster, interceptors=[Signs()]) as (producer, listener),
+    ):
+        await committed(producer, 1)
+        await committed(producer, number)
+        signatures = [word.ext_fields.get("signature") for word in listener.heard]
+        assert signatures == ["of 37"] * (1 + number)
+
+
+async def test_words_name_the_broker_that_they_are_told_to(autojump_clock: MockClock) -> None:
+    async with open_cluster(brokers=2) as cluster, opened(cluster) as (producer, _listener):
+        listeners = {broker.name: Listener(broker) for broker in cluster.brokers}
+        await committed(producer, 1)
+        await committed(producer, 8)
+        assert sum(len(listener.heard) for listener in listeners.values()) == 9
+        for name, listener in listeners.items():
+            assert {word.ext_fields["bname"] for word in listener.heard} == {name}
+
+
 async def test_words_of_one_tick_leave_together(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
