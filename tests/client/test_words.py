@@ -17,6 +17,7 @@ from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.transaction import TransactionProducer
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.flags import SysFlag
 from support.peers import SILENT, open_cluster
 from support.transactions import bodies_in, ops
 
@@ -164,6 +165,33 @@ async def test_words_name_the_broker_that_they_are_told_to(autojump_clock: MockC
         assert sum(len(listener.heard) for listener in listeners.values()) == 9
         for name, listener in listeners.items():
             assert {word.ext_fields["bname"] for word in listener.heard} == {name}
+
+
+async def test_half_messages_say_in_their_header_that_they_are(
+    autojump_clock: MockClock,
+) -> None:
+    """Alone and beside others, also of the same queues that plain messages go to."""
+    async with open_cluster(brokers=1) as cluster, opened(cluster) as (producer, _listener):
+        broker = cluster.brokers[0]
+
+        async def send(at: int) -> None:
+            await producer.send(Message("t", b"%d" % at))
+
+        async def commit(at: int) -> None:
+            async with producer.transaction(Message("t", b"%d" % at)):
+                pass
+
+        for number in (1, 1, 12):
+            async with trio.open_nursery() as nursery:
+                for at in range(number):
+                    nursery.start_soon(commit, at)
+                    nursery.start_soon(send, at)
+        flags = [
+            (header.sys_flag, "TRAN_MSG\x01true" in (header.properties or ""))
+            for _time, _request, header in broker.sends
+        ]
+        half, plain = (int(SysFlag.TRANSACTION_PREPARED), True), (0, False)
+        assert (flags.count(half), flags.count(plain), len(flags)) == (14, 14, 28)
 
 
 async def test_words_of_one_tick_leave_together(
