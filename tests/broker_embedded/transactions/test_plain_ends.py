@@ -295,6 +295,40 @@ async def test_ends_that_come_together_have_one_op_record(autojump_clock: MockCl
     assert codes(answers) == {0}
 
 
+async def test_an_op_record_is_read_as_long_as_one_of_its_transactions_needs_it(
+    autojump_clock: MockClock,
+) -> None:
+    """A roll-back leaves no other trace from which a start knows of it."""
+    files = MemoryFileSystem(write_through=True)
+    async with open_on(files, transaction_check_interval=10_000_000) as (broker, peer):
+        requests = await prepare(broker, peer, 6)
+        first, last = requests[0], requests[-1]
+        for request in (first, last):
+            request.ext_fields["commitOrRollback"] = str(ROLLBACK)
+        assert codes(await exchange(broker, [[first, last]])) == {0}
+        assert ops(broker)[1:] == [b"1,6,"]
+        await trio.sleep(30)  # the progress of both queues is written
+    async with open_on(files) as (broker, _peer):
+        assert broker.parts.transactions.table.open_offsets() == [2, 3, 4, 5]
+
+
+async def test_of_copies_of_a_half_message_only_the_last_is_at_hand(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_on(MemoryFileSystem(write_through=True)) as (broker, peer):
+        requests = await prepare(broker, peer, 3)
+        requests += [
+            end_request(await begun(peer, b"0", unique="U0"), COMMIT, msg_id="another")
+            for _ in range(2)
+        ]
+        assert len(broker.parts.transactions.table._ready) == 3
+        for number, request in enumerate(requests):
+            request.opaque = number
+        assert codes(await exchange(broker, [requests])) == {0}
+        assert sorted(bodies_in(broker, "orders")[1:]) == [b"0", b"1", b"2"]
+        assert len(broker.parts.transactions.table._ready) == 0
+
+
 async def test_each_message_keeps_the_host_that_sent_it(autojump_clock: MockClock) -> None:
     """A producer may end what another one of its group has begun."""
     async with open_on(MemoryFileSystem(write_through=True)) as (broker, peer):
