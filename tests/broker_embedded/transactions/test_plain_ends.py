@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.log.record import BLANK_SIZE
 from rocketmq_sdk.broker_embedded.tables.figures import Figures
 from rocketmq_sdk.broker_embedded.transactions.ready import Ready, ReadyTable
-from rocketmq_sdk.broker_embedded.transactions.table import op_offsets
+from rocketmq_sdk.broker_embedded.transactions.table import op_message, op_offsets
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode, ResponseCode
 from rocketmq_sdk.names import SCHEDULE_TOPIC, TRANSACTION_OP_TOPIC
@@ -377,6 +378,31 @@ async def test_ends_go_over_the_ends_of_log_files(autojump_clock: MockClock) -> 
             for final in (finals[offset] for offset in op_offsets(op.body)):
                 assert final.commit_log_offset // 8192 == op.commit_log_offset // 8192
                 assert final.commit_log_offset < op.commit_log_offset
+
+
+async def test_a_run_fits_its_log_file_with_its_op_record_or_is_not_put(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_on(MemoryFileSystem(write_through=True)) as (broker, peer):
+        await prepare(broker, peer, 0)
+        host = broker.core.store_host
+
+        def size_within(limit: int) -> int:
+            run = broker.store.begin_run()
+            assert run is not None
+            orders, op = run.lane("orders", 0), run.lane(TRANSACTION_OP_TOPIC, 0)
+            assert orders is not None
+            assert op is not None
+            run.messages += [(orders, b"x", b"", 0, (0, COMMIT, 0, 0), 0)] * 2
+            run.end_with(op, op_message(1, 2, now_ms=0, host=host))
+            return len(
+                run.encode(1000, limit=limit, most=100, born_host=host, store_host=host, now=0)
+            )
+
+        whole = size_within(10_000)
+        least = 1000 + whole + BLANK_SIZE  # behind it, what ends a file has room
+        sizes = [size_within(limit) for limit in range(least - whole, least + 2)]
+        assert sizes == [0] * whole + [whole] * 2
 
 
 async def test_answers_follow_the_sync_of_all_that_came_together(
