@@ -296,6 +296,21 @@ async def test_ends_that_come_together_have_one_op_record(autojump_clock: MockCl
     assert codes(answers) == {0}
 
 
+async def test_half_messages_that_come_together_are_refused_as_one_alone(
+    autojump_clock: MockClock,
+) -> None:
+    files = MemoryFileSystem(write_through=True)
+    async with open_on(files) as (broker, peer):
+        await prepare(broker, peer, 0)  # there is a queue of half messages
+    async with open_on(files, reject_transaction_message=True) as (broker, peer):
+        await peer.send("orders", b"plain", queue_id=0)
+        halves = [half_of(number) for number in range(10)]
+        for number, request in enumerate(halves):
+            request.opaque = number
+        assert codes(await exchange(broker, [halves])) == {ResponseCode.NO_PERMISSION}
+        assert len(broker.parts.transactions.table) == 0
+
+
 async def test_an_op_record_is_read_as_long_as_one_of_its_transactions_needs_it(
     autojump_clock: MockClock,
 ) -> None:
