@@ -19,7 +19,7 @@ from rocketmq_sdk.broker_embedded.transactions.ready import Ready, ReadyTable
 from rocketmq_sdk.broker_embedded.transactions.table import op_message, op_offsets
 from rocketmq_sdk.clock import TrioClock
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.names import SCHEDULE_TOPIC, TRANSACTION_OP_TOPIC
+from rocketmq_sdk.names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANSACTION_OP_TOPIC
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, HeaderEncoding
 from rocketmq_sdk.protocol.frame import decode_frame
@@ -309,6 +309,24 @@ async def test_half_messages_that_come_together_are_refused_as_one_alone(
             request.opaque = number
         assert codes(await exchange(broker, [halves])) == {ResponseCode.NO_PERMISSION}
         assert len(broker.parts.transactions.table) == 0
+
+
+async def test_no_run_commits_into_the_topic_of_timers(autojump_clock: MockClock) -> None:
+    async with open_on(MemoryFileSystem(write_through=True)) as (broker, peer):
+        await prepare(broker, peer, 0)
+        await peer.send("orders", b"later", properties="TIMER_DELAY_SEC\x01900\x02")
+        stored = broker.store.max_offset(TIMER_TOPIC, 0)
+        assert stored
+        halves = [half_of(number, topic=TIMER_TOPIC) for number in range(6)]
+        for number, request in enumerate(halves):
+            request.opaque = number
+        answers = await exchange(broker, [halves[:1], halves[1:]])
+        assert codes(answers) == {0}
+        ends = [end_request(decode_frame(frame[4:]), COMMIT) for frame in answers.values()]
+        for number, request in enumerate(ends):
+            request.opaque = number
+        assert codes(await exchange(broker, [ends])) == {ResponseCode.SYSTEM_ERROR}
+        assert broker.store.max_offset(TIMER_TOPIC, 0) == stored
 
 
 async def test_an_op_record_is_read_as_long_as_one_of_its_transactions_needs_it(
