@@ -307,7 +307,9 @@ class IndexFile:
         False, and nothing is done, for others.
         """
         slot_count, number, count, times = self.slot_count, self.count, len(hashes), 1 + len(others)
-        if not _LEAST_APART <= count * times <= _MOST_APART or offsets[0] == offsets[1]:
+        if count == 1 or not _LEAST_APART <= count * times <= _MOST_APART:
+            return False
+        if offsets[0] == offsets[1]:
             return False  # with tags that differ, for instance, which come again
         slots = [value % slot_count for value in hashes]
         if others:

@@ -144,6 +144,26 @@ def test_entries_with_the_same_ones_behind_each_are_those_of_single_ones(
     assert contents[0] == contents[1]
 
 
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("count", [30, 31, 32, 300, 600])
+def test_many_entries_behind_those_of_one_record_or_two(number: int, count: int) -> None:
+    """A message alone in its batch may have hundreds of keys."""
+    contents: list[bytes] = []
+    for together in (True, False):
+        files = MemoryFileSystem()
+        file = IndexFile.create(files, PATH, SLOTS, CAPACITY, None)
+        file.put([1], 5, 1_700_000_000_000)
+        hashes, others = range(9, 9 + number), range(100, 100 + count)
+        if together:
+            assert file.put_all(hashes, range(number), 1_700_000_000_000, others)
+        else:
+            for position, value in enumerate(hashes):
+                file.put([value, *others], position, 1_700_000_000_000)
+        file.write_out()
+        contents.append(content(files))
+    assert contents[0] == contents[1]
+
+
 def test_entries_that_do_not_fit_with_those_behind_each_are_not_added() -> None:
     files = MemoryFileSystem()
     file = IndexFile.create(files, PATH, SLOTS, 102, None)

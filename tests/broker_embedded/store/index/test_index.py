@@ -383,6 +383,24 @@ async def test_the_index_of_batches_is_that_of_single_messages(
     assert left[0] == 3
 
 
+@pytest.mark.parametrize("number", [1, 2, 91])
+async def test_messages_of_a_batch_with_many_keys_are_found(number: int) -> None:
+    """Also the one that is left over where a batch is indexed in parts."""
+    keys = " ".join(f"key{index}" for index in range(40))
+    items = [
+        (0, b"body", f"UNIQ_KEY\x01{index:032X}\x02KEYS\x01{keys}\x02TAGS\x01x\x02".encode())
+        for index in range(number)
+    ]
+    files = MemoryFileSystem(write_through=True)
+    async with open_store(files, small_config(mapped_file_size_commit_log=1 << 20)) as store:
+        for _again in range(2):
+            result = store.put_batch(message(body=encode_batch(items)))
+            assert result.physical_offsets is not None
+            for key in (f"{number - 1:032X}", "key0", "key39"):
+                found = await store.query("TopicA", key, 1)
+                assert found.physical_offsets == [result.physical_offsets[-1]]
+
+
 async def test_a_batch_is_indexed_once_when_the_next_file_cannot_be_made_at_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
