@@ -83,7 +83,7 @@ class _Texts(dict[str, Known | None], Generic[Known]):
     """What is known by the texts of properties without the unique key.
 
     None for a text that asks for more than to be stored. Texts that were not seen
-    lately are looked through.
+    lately are looked through, without a list of keys and the context of a trace.
     """
 
     __slots__ = ("saw_sharding",)
@@ -93,9 +93,9 @@ class _Texts(dict[str, Known | None], Generic[Known]):
         self.saw_sharding = False
 
     def __missing__(self, rest: str) -> Known | None:
-        shorter = _without_keys(without_traceparent(rest))
-        if len(shorter) < len(rest):
-            return self[shorter]
+        rest = _without_keys(without_traceparent(rest))
+        if rest in self:
+            return self[rest]
         if _SHARDING in rest:
             self.saw_sharding = True
         known = None if _UNIQUE in rest or has_broker_properties(rest) else self.looked(rest)

@@ -184,6 +184,8 @@ PIECES = [
     "KEYS\x01TIMER_1 k3\x02",
     "KEYS\x01k\x01TRAN_MSG\x01true\x02",
     "XKEYS\x01k4\x02",
+    "KEYS\x01k5\x02" * 1000,
+    f"traceparent\x0100-{7:032x}-{7:016x}-01\x02" * 400,
     "user\x01значение\x02",
     "user\x01\ud800\x02",
     "MSG_REGION\x01mine\x02",
