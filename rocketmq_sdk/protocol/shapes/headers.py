@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.header_json import decode_json_header
+from rocketmq_sdk.protocol.json import backend as json_backend
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -140,8 +141,9 @@ def _is_true(shape: Shape, command: Command, differing: Mapping[str, bytes]) -> 
             texts.append(b"tried %d" % at)
     header = shape.header(texts)
     try:
+        json_backend.loads(header)  # what is not strict JSON is read up to a length only
         tried = decode_json_header(header, b"")
-    except RemoteProtocolError:
+    except (RemoteProtocolError, ValueError):
         return False
     values = dict(zip(shape.names, (*texts, *shape.constants), strict=True))
     opaque = int(values.pop(""))

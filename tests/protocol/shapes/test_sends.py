@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from rocketmq_sdk.protocol.connection import MANY, Connection
 from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE, HeaderEncoding
 from rocketmq_sdk.protocol.frame import encode_frame
 from rocketmq_sdk.protocol.frame_template import frame_of
+from rocketmq_sdk.protocol.header_json import TOLERATED_HEADER
 from rocketmq_sdk.protocol.shapes.headers import without_escapes
 from rocketmq_sdk.protocol.shapes.sends import CutSend
 
@@ -247,6 +249,21 @@ def test_headers_that_never_stay_the_same_are_decoded() -> None:
     requests = connection.receive_commands(b"".join(frames))
     assert requests == alone(frames)
     assert sum(type(request) is CutSend for request in requests) <= 4
+
+
+@pytest.mark.parametrize("odd", ["{'code'", '{ "code"', '{"code" ', '{"more":[],"code"'])
+def test_a_long_header_that_is_no_strict_json_is_refused_behind_short_ones(odd: str) -> None:
+    """What is not strict JSON is only read up to a length."""
+    headers = [
+        (JAVA % ("t", "1", "5", rf"UNIQ_KEY\u0001A\u0002{more}", 5))
+        .replace('{"code"', odd)
+        .encode()
+        for more in ("", "", "x" * TOLERATED_HEADER)
+    ]
+    frames = [frame_of(header, b"body") for header in headers]
+    found = together(expecting(), b"".join(frames))
+    assert found == alone(frames)
+    assert isinstance(found, str) == ("'" in odd)
 
 
 def test_a_frame_that_is_too_long_is_refused_behind_requests_that_are_cut() -> None:
