@@ -198,6 +198,57 @@ def test_what_nearly_has_a_shape_says_what_it_says_decoded(
     assert together(expecting(), b"".join(frames)) == alone(frames)
 
 
+JSON_TEXTS = [
+    *("", "7", "a b", "topic", "!#[]~", '\\"', "\\\\", "\\/", "\\n", "\\u0041", "\\U0001", "\\"),
+    *("\\u0001", "\\u0002", "\\u0003", "\\u000", "\\\\u0001", "\x01", "\x1f", "\x7f", "é", '"'),
+]
+OPAQUES = [
+    "0",
+    "00",
+    "07",
+    "-5",
+    " 5",
+    "5.0",
+    "5e1",
+    '"5"',
+    "999999999",
+    "1000000000",
+    "2147483648",
+]
+
+
+@pytest.mark.parametrize(
+    "more", ["", ',"opaque" :9', ',"code" :10', ',"flag" :1', ',"extFields" :{"i":"x"}']
+)
+def test_whatever_stands_where_a_header_may_differ(more: str) -> None:
+    form = JAVA.replace("%d", "%s").replace(',"version":493', f'{more},"version":493')
+    usual = ("t", "1", "5", "UNIQ_KEY\\u0001A\\u0002", "9")
+    odd = [
+        (*usual[:place], text, *usual[place + 1 :])
+        for place in range(len(usual))
+        for text in (OPAQUES if place == 4 else JSON_TEXTS)
+    ]
+    for values in odd:
+        frames = [frame_of((form % texts).encode(), b"body") for texts in (usual, usual, values)]
+        found = together(expecting(), b"".join(frames))
+        assert found == alone(frames)
+        for send in found:
+            if isinstance(send, CutSend):
+                cut = map(without_escapes, send.form.values(send.texts))
+                assert [value.decode() for value in cut] == [
+                    send.ext_fields[name] for name in "begi"
+                ]
+
+
+def test_a_header_that_reaches_into_the_next_frame_is_refused() -> None:
+    frame = encode_frame(sent(5))
+    short = (len(frame) - 40).to_bytes(4) + frame[4:]
+    stream = [frame, frame, short, frame]
+    connection = expecting()
+    assert len(connection.receive_commands(b"".join(stream))) == 2
+    assert str(connection.error) == alone(stream)
+
+
 def test_requests_that_come_together_are_cut() -> None:
     numbers, connection = count(7), expecting()
     for form, places in ((JAVA, slice(None)), (GO, slice(None))):
