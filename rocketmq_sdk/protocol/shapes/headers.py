@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import RemoteProtocolError
 from rocketmq_sdk.protocol.command import Command
+from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.protocol.header_json import decode_json_header
 from rocketmq_sdk.protocol.json import backend as json_backend
 
@@ -80,6 +81,8 @@ class CutCommand(Command):
         def __getattr__(self, name: str) -> object:
             if name not in Command.__slots__:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            if name == "encoding":  # asked for each answer that waits for the disk
+                return HeaderEncoding.JSON
             whole = decode_json_header(self.shape.header(self.texts), b"")
             value = getattr(whole, name)
             setattr(self, name, value)

@@ -16,6 +16,7 @@ from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE, HeaderEncodi
 from rocketmq_sdk.protocol.frame import encode_frame
 from rocketmq_sdk.protocol.frame_template import frame_of
 from rocketmq_sdk.protocol.header_json import TOLERATED_HEADER
+from rocketmq_sdk.protocol.shapes import headers
 from rocketmq_sdk.protocol.shapes.headers import without_escapes
 from rocketmq_sdk.protocol.shapes.sends import CutSend
 
@@ -272,6 +273,17 @@ def test_requests_that_come_together_are_cut() -> None:
         assert last.ext_fields.keys() == {*constants, *"begi"}
         assert (last.opaque, last.body, last.code) == (number, b"body", 310)
         assert requests == alone(frames)
+
+
+def test_an_answer_that_waits_needs_nothing_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = expecting().receive_commands(2 * encode_frame(sent(5)))[-1]
+
+    def decoded(*_parts: bytes) -> Command:
+        raise AssertionError
+
+    monkeypatch.setattr(headers, "decode_json_header", decoded)
+    assert type(request) is CutSend
+    assert (request.opaque, request.flag, request.encoding) == (5, 0, HeaderEncoding.JSON)
 
 
 def test_a_request_that_comes_alone_is_decoded() -> None:
