@@ -192,3 +192,18 @@ def test_many_words_are_hashed_in_parts() -> None:
     hashes, at, _others = KeyHasher().hashes_of_batch("T", raw, range(9), None)
     assert list(hashes) == [value for text in raw for value in entries_of("T", text)]
     assert list(at) == [place for place in range(9) for _ in range(3001)]
+
+
+@pytest.mark.parametrize(
+    "odd", ["0000\x02002", "00000\x02\x012", "000000é", "0000\x02é2", "\x02KEYS\x0112"]
+)
+def test_a_key_that_ends_sooner_among_those_that_are_alike(odd: str) -> None:
+    """Or that ends with letters that take two bytes."""
+    ends = [*(f"0000000{number}" for number in range(9)), odd, "00000009"]
+    raw = [f"UNIQ_KEY\x01{'x' * 20}{end}\x02WAIT\x01true\x02".encode() for end in ends]
+    assert len({*map(len, raw)}) == 1
+    hashes, at, others = KeyHasher().hashes_of_batch("T", raw, range(11), alike(raw))
+    wanted = [entries_of("T", text) for text in raw]
+    assert not others
+    assert list(hashes) == [value for values in wanted for value in values]
+    assert list(at) == [place for place, values in enumerate(wanted) for _ in values]
