@@ -35,7 +35,7 @@ _new: Final = CutCommand.__new__
 _unpack: Final[Callable[[bytes, int], tuple[int, int]]] = Struct(">II").unpack_from
 _MOST_SHAPES: Final = 4
 """Several producers may share a connection."""
-_MOST_TRIES: Final = 16
+_MOST_TRIES: Final = 6
 """Headers of which a shape is made, before it is given up."""
 _MOST_REFUSALS: Final = 16
 
