@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.environments import Environment, run
+from support.environments import Environment, run, unpack
 from support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -148,9 +148,7 @@ def test_the_fixtures_come_with_the_extra(wheel: Path, tmp_path: Path) -> None:
 
 
 def test_unpacked_the_sdist_passes_its_own_tests(sdist: Path, tmp_path: Path) -> None:
-    with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path, filter="data")
-    tree = tmp_path / STEM
+    tree = unpack(sdist, tmp_path)
     at = "import rocketmq_sdk; print(rocketmq_sdk.__file__)"
     assert run(sys.executable, "-c", at, at=tree).strip() == str(tree / "rocketmq_sdk/__init__.py")
     rooms = [f"tests/{name}" for name in ("model", "protocol", "test_exports.py", "test_text.py")]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-import tarfile
 import tomllib
 import zipfile
 from inspect import isdatadescriptor
 from typing import TYPE_CHECKING
 
-from support.environments import run
+from support.environments import run, unpack
 from support.paths import ROOT
 
 if TYPE_CHECKING:
@@ -32,9 +31,7 @@ def build_compiled(home: Path) -> tuple[Path, Path]:
 
 def lay_out(wheel: Path, sdist: Path, home: Path) -> Path:
     """A tree as in the sdist, with the extensions of the wheel where they belong."""
-    with tarfile.open(sdist) as archive:
-        archive.extractall(home, filter="data")
-    tree = home / sdist.name.removesuffix(".tar.gz")
+    tree = unpack(sdist, home)
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tree, [name for name in archive.namelist() if is_extension(name)])
     return tree

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tarfile
 import venv
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,16 @@ def run(*command: str | Path, at: Path, **variables: str) -> str:
     )
     assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def unpack(sdist: Path, home: Path) -> Path:
+    """Unpack an sdist; returns its tree."""
+    with tarfile.open(sdist) as archive:
+        if hasattr(tarfile, "data_filter"):
+            archive.extractall(home, filter="data")
+        else:  # Python 3.11.3 and before, which some distributions have
+            archive.extractall(home)
+    return home / sdist.name.removesuffix(".tar.gz")
 
 
 class Environment:
