@@ -72,6 +72,20 @@ NEIGHBOURS = st.builds(
 HASHES = NEIGHBOURS | st.lists(st.integers(0, (1 << 31) - 1), min_size=1, max_size=120)
 
 
+def damaged(files: MemoryFileSystem, damage: dict[int, int]) -> IndexFile:
+    """A file with one entry, loaded after some of its slots were overwritten."""
+    file = IndexFile.create(files, PATH, SLOTS, CAPACITY, None)
+    file.put([1], 5, 1_700_000_000_000)
+    file.write_out()
+    for slot, number in damage.items():
+        files.open(PATH).pwrite(
+            number.to_bytes(SLOT_SIZE, signed=True), HEADER_SIZE + slot * SLOT_SIZE
+        )
+    file = IndexFile(files.open(PATH), "20260101000000000", SLOTS, CAPACITY)
+    file.load()
+    return file
+
+
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(HASHES, min_size=1, max_size=6),
@@ -84,15 +98,7 @@ def test_entries_in_one_call_are_those_of_single_ones(
     contents: list[bytes] = []
     for together in (True, False):
         files = MemoryFileSystem()
-        file = IndexFile.create(files, PATH, SLOTS, CAPACITY, None)
-        file.put([1], 5, 1_700_000_000_000)
-        file.write_out()
-        for slot, number in damage.items():
-            files.open(PATH).pwrite(
-                number.to_bytes(SLOT_SIZE, signed=True), HEADER_SIZE + slot * SLOT_SIZE
-            )
-        file = IndexFile(files.open(PATH), "20260101000000000", SLOTS, CAPACITY)
-        file.load()
+        file = damaged(files, damage)
         for turn, hashes in enumerate(batches):
             positions = range(1000 * turn + 10, 1000 * turn + 10 + 3 * len(hashes), 3)
             if together:
@@ -121,15 +127,7 @@ def test_entries_with_the_same_ones_behind_each_are_those_of_single_ones(
     contents: list[bytes] = []
     for together in (True, False):
         files = MemoryFileSystem()
-        file = IndexFile.create(files, PATH, SLOTS, CAPACITY, None)
-        file.put([1], 5, 1_700_000_000_000)
-        file.write_out()
-        for slot, number in damage.items():
-            files.open(PATH).pwrite(
-                number.to_bytes(SLOT_SIZE, signed=True), HEADER_SIZE + slot * SLOT_SIZE
-            )
-        file = IndexFile(files.open(PATH), "20260101000000000", SLOTS, CAPACITY)
-        file.load()
+        file = damaged(files, damage)
         for turn, (hashes, others) in enumerate(batches):
             positions = range(1000 * turn + 10, 1000 * turn + 10 + 3 * len(hashes), 3)
             if together:
