@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.broker_embedded.send.plain_sends import (
     BODY_MAX,
+    NO_WAIT,
     RUN_BYTES,
     Asked,
     NumbersOf,
@@ -23,7 +24,7 @@ from rocketmq_sdk.broker_embedded.tables.figures import TRANSACTIONAL
 from rocketmq_sdk.broker_embedded.transactions.half_messages import half_properties
 from rocketmq_sdk.broker_embedded.transactions.ready import Ready
 from rocketmq_sdk.broker_embedded.transactions.table import QUEUE_ID, body_crc_of, joined_key
-from rocketmq_sdk.model.properties import TRAN_MSG, WAIT
+from rocketmq_sdk.model.properties import TRAN_MSG
 from rocketmq_sdk.names import MAX_TOPIC_LENGTH, TRANSACTION_HALF_TOPIC, return_problem
 from rocketmq_sdk.protocol.flags import FLAG_RESPONSE, HeaderEncoding, SysFlag
 from rocketmq_sdk.protocol.shapes.headers import without_escapes
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 _MARK: Final = f"{TRAN_MSG}\x01"
 _END: Final = "\x02"
 _JSON: Final = HeaderEncoding.JSON
-_NO_WAIT: Final = f"{WAIT}\x01false"
 
 
 class HalfSends(PlainSends):
@@ -105,7 +105,6 @@ class HalfSends(PlainSends):
                     or place is None
                     or not 0 < size <= most
                     or room < 0
-                    or (waits and _NO_WAIT in text)
                 ):
                     break
                 unique, traits = found
@@ -113,6 +112,8 @@ class HalfSends(PlainSends):
                     text += _END
                 shown, stored = half_properties(text + suffix, unique, *place)
                 properties = stored.encode("utf-8", "replace")
+                if waits and NO_WAIT in properties:
+                    break
                 run.messages.append((lane, body, properties, int(born), numbers, traits.tags_code))
                 begun.append((unique, *place, shown, traits))
                 asked.append((request, wish, unique.encode()))
