@@ -3,7 +3,8 @@
 A producer that sends plain messages gets one kind of answer, thousands of times, one
 of transactions two, in turn. The shape of two of a kind that follow each other is
 remembered: what was the same in both, and what differed. What does not match it is
-decoded, and may become the next shape.
+decoded, and may become the next shape. Others that come between them now and then, as
+those to heartbeats, do not: the shapes of two kinds are kept that are frequent.
 """
 
 from __future__ import annotations
@@ -13,16 +14,21 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.protocol.flags import FLAG_RESPONSE
 from rocketmq_sdk.protocol.header_json import decode_json_header
 from rocketmq_sdk.protocol.shapes.headers import LONGEST, PLAIN, CutCommand, shape_of
+from rocketmq_sdk.protocol.shapes.tries import Tries
 
 if TYPE_CHECKING:
     from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.protocol.shapes.headers import Shape
 
 _new: Final = CutCommand.__new__
-_MOST_SHAPES: Final = 16
-"""Answers that change their shape more often are decoded from then on."""
-_KINDS: Final = 2
-"""Kinds of answers, by the names of their fields, whose shapes are remembered."""
+_QUICK_SHAPES: Final = 16
+"""Shapes that are made at once; later ones are seldom made."""
+_REST: Final = 1024
+"""Answers that are decoded before one more shape is made."""
+_MOST_KINDS: Final = 4
+"""Kinds of answers, by the names of their fields, that are remembered."""
+_FREQUENT: Final = 16
+"""Decoded answers of a kind, after which it takes the place of another."""
 
 
 class CutAnswer(CutCommand):
@@ -33,16 +39,16 @@ class CutAnswer(CutCommand):
 
 class _Kind:
     """Answers with the same ext fields: the last one that was decoded, what has ever
-    differed, and their shape.
+    differed, their shape, and how many were decoded without one.
     """
 
-    __slots__ = ("last", "names", "shape", "varying")
+    __slots__ = ("decoded", "last", "shape", "varying")
 
-    def __init__(self, names: frozenset[str], text: bytes, fields: dict[str, str]) -> None:
-        self.names = names
-        self.last = text, fields
+    def __init__(self, text: bytes, fields: dict[str, str]) -> None:
+        self.last: tuple[bytes, dict[str, str]] | None = (text, fields)
         self.varying: set[str] = set()
         self.shape: Shape | None = None
+        self.decoded = 0
 
 
 class AnswerShapes:
@@ -52,14 +58,15 @@ class AnswerShapes:
     has to be decoded, which is for `learn` then.
     """
 
-    __slots__ = ("_kinds", "_left", "_other", "_shape")
+    __slots__ = ("_kinds", "_other", "_shape", "_tries")
 
     def __init__(self) -> None:
-        self._kinds: list[_Kind] = []
-        """The one that was decoded last stands last."""
+        self._kinds: dict[frozenset[str], _Kind] = {}
+        """In the order in which they were first seen."""
         self._shape: Shape | None = None
+        """Of the last answer that was cut; `_other` is the other one."""
         self._other: Shape | None = None
-        self._left = _MOST_SHAPES
+        self._tries = Tries(_QUICK_SHAPES, _REST)
 
     def cut(self, data: bytes, start: int, stop: int) -> CutAnswer | None:
         shape = self._shape
@@ -88,10 +95,14 @@ class AnswerShapes:
 
         Raises as `decode_json_header`.
         """
-        answer = decode_json_header(text, b"")
-        if (
-            self._left
-            and not answer.code
+        answer, tries = decode_json_header(text, b""), self._tries
+        if tries.resting:
+            tries.resting -= 1
+            if not tries.resting:
+                for kind in self._kinds.values():
+                    kind.last = None  # it was long ago
+        elif (
+            not answer.code
             and answer.flag == FLAG_RESPONSE
             and answer.remark is None
             and len(text) <= LONGEST
@@ -100,19 +111,34 @@ class AnswerShapes:
         return answer
 
     def _look_at(self, text: bytes, answer: Command) -> None:
-        fields, kinds = answer.ext_fields, self._kinds
+        fields, kinds = dict(answer.ext_fields), self._kinds
         names = frozenset(fields)
-        kind = next((kind for kind in kinds if kind.names == names), None)
+        kind = kinds.get(names)
         if kind is None:
-            kinds.append(_Kind(names, text, dict(fields)))
-            del kinds[:-_KINDS]
-        else:
-            last, kind.last = kind.last, (text, dict(fields))
-            kind.varying |= {name for name, value in fields.items() if last[1][name] != value}
-            self._left -= 1
-            shape = shape_of(text, answer, dict.fromkeys(kind.varying, PLAIN))
-            kind.shape = shape if shape is not None and shape.match(last[0]) else None
-            kinds.remove(kind)
-            kinds.append(kind)
-        shapes = [kind.shape for kind in reversed(kinds) if kind.shape is not None]
-        self._shape, self._other = (*shapes, None, None)[:2]
+            if len(kinds) >= _MOST_KINDS:
+                del kinds[next(old for old, kind in kinds.items() if kind.shape is None)]
+            kinds[names] = _Kind(text, fields)
+            return
+        last, kind.last = kind.last, (text, fields)
+        if last is None:
+            return
+        before = last[1]
+        kind.varying |= {name for name, value in fields.items() if before[name] != value}
+        if kind.shape is None:
+            kind.decoded += 1
+            if self._other is not None and kind.decoded < _FREQUENT:
+                return
+        self._tries.failed()  # one is used up, whatever comes of it
+        shape = shape_of(text, answer, dict.fromkeys(kind.varying, PLAIN))
+        self._use(kind, shape if shape is not None and shape.match(last[0]) else None)
+
+    def _use(self, kind: _Kind, shape: Shape | None) -> None:
+        """Give a kind its shape, in the place of the one that it had, or of another."""
+        old, kind.shape, kind.decoded = kind.shape, shape, 0
+        used = [one for one in (self._shape, self._other) if one is not None and one is not old]
+        if shape is not None:
+            used[old is None :] = [shape, *used[old is None :]]
+        self._shape, self._other = (*used, None, None)[:2]
+        for other in self._kinds.values():
+            if other.shape not in (self._shape, self._other):
+                other.shape = None

@@ -22,6 +22,7 @@ from rocketmq_sdk.protocol.shapes.headers import (
     Shape,
     shape_of,
 )
+from rocketmq_sdk.protocol.shapes.tries import Tries
 
 if TYPE_CHECKING:
     import re
@@ -35,9 +36,13 @@ _new: Final = CutCommand.__new__
 _unpack: Final[Callable[[bytes, int], tuple[int, int]]] = Struct(">II").unpack_from
 _MOST_SHAPES: Final = 4
 """Several producers may share a connection."""
-_MOST_TRIES: Final = 6
-"""Headers of which a shape is made, before it is given up."""
+_QUICK_SHAPES: Final = 6
+"""Headers of which a shape is made at once; later ones are seldom made."""
+_REST: Final = 1024
+"""Requests that are decoded before one more shape is made."""
 _MOST_REFUSALS: Final = 16
+_SHORT_REST: Final = 256
+"""Requests that are decoded after so many refusals."""
 
 
 class SendShape:
@@ -48,7 +53,7 @@ class SendShape:
     `CutSend.texts`.
     """
 
-    __slots__ = ("_refusals", "code", "constants", "flag", "match", "opaque_at", "shape", "values")
+    __slots__ = ("code", "constants", "flag", "match", "opaque_at", "shape", "tries", "values")
 
     def __init__(self, shape: Shape, sample: Command) -> None:
         self.shape = shape
@@ -58,20 +63,18 @@ class SendShape:
         self.values = itemgetter(*map(shape.names.index, _DIFFERING))
         fields = sample.ext_fields.items()
         self.constants = {name: value for name, value in fields if name not in _DIFFERING}
-        self._refusals = 0
+        self.tries = Tries(_MOST_REFUSALS, _SHORT_REST)
 
     def served(self, count: int) -> None:
         """So many that came together were served by what was cut out of them.
 
-        After several times without any they are decoded: cutting was for nothing.
+        After several times without any they are decoded for a while: cutting was for
+        nothing.
         """
-        self._refusals = 0 if count else self._refusals + 1
-        if self._refusals >= _MOST_REFUSALS:
-            self.match = _never
-
-
-def _never(_data: bytes, _start: int, _stop: int) -> None:
-    """As a pattern that nothing matches."""
+        if count:
+            self.tries.worked()
+        else:
+            self.tries.failed()
 
 
 def is_send(command: Command) -> bool:
@@ -88,13 +91,13 @@ class CutSend(CutCommand):
 
 
 class SendShapes:
-    """The shapes of requests to send that came by one connection."""
+    """The shapes of the last requests to send that came by one connection."""
 
     __slots__ = ("_shapes", "_tries")
 
     def __init__(self) -> None:
         self._shapes: list[SendShape] = []
-        self._tries = _MOST_TRIES
+        self._tries = Tries(_QUICK_SHAPES, _REST)
 
     def take(self, data: bytes, offset: int, longest: int, commands: list[Command]) -> int:
         """Take the whole frame with a JSON header that begins at an offset.
@@ -104,29 +107,32 @@ class SendShapes:
         """
         total, word = _unpack(data, offset)
         start, stop = offset + 8, offset + 4 + total
+        rests = False
         for form in self._shapes:
+            if form.tries.resting:
+                form.tries.resting -= 1
+                rests = True
+                continue
             found = form.match(data, start, start + word)
             if found is not None:
                 return _cut(form, found, data, stop, longest, commands)
         text = data[start : start + word]
         command = decode_json_header(text, data[start + word : stop])
-        if self._tries and is_send(command):
+        if not rests and is_send(command):
             self._learn(text, command)
         commands.append(command)
         return stop
 
     def _learn(self, text: bytes, command: Command) -> None:
-        if (
-            len(text) > LONGEST
-            or len(self._shapes) >= _MOST_SHAPES
-            or any(form.match is _never for form in self._shapes)
-            or not command.ext_fields.keys() >= _DIFFERING.keys()
-        ):
-            return
-        self._tries -= 1
-        shape = shape_of(text, command, _DIFFERING)
-        if shape is not None:
-            self._shapes.append(SendShape(shape, command))
+        tries, shapes = self._tries, self._shapes
+        if tries.resting:
+            tries.resting -= 1
+        elif len(text) <= LONGEST and command.ext_fields.keys() >= _DIFFERING.keys():
+            tries.failed()  # one is used up, whatever comes of it
+            shape = shape_of(text, command, _DIFFERING)
+            if shape is not None:
+                shapes.append(SendShape(shape, command))
+                del shapes[:-_MOST_SHAPES]
 
 
 def _cut(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +20,9 @@ from rocketmq_sdk.protocol.frame import encode_frame
 from rocketmq_sdk.protocol.frame_template import frame_of
 from rocketmq_sdk.protocol.shapes.answers import CutAnswer
 from support.compiled import fields_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 def stored(number: int, **more: Any) -> Command:
@@ -226,16 +229,47 @@ def test_answers_of_two_kinds_in_turn_are_cut() -> None:
     assert cut >= 280
 
 
-def test_answers_of_three_kinds_in_turn_are_decoded_at_last() -> None:
-    """Shapes of more than two kinds are not kept."""
+def test_answers_of_three_kinds_in_turn_are_as_if_they_were_decoded() -> None:
     connection = Connection()
     connection.expect_alike()
-    for number in range(200):
+    kinds = []
+    for number in range(400):
         for fields in ({}, {"a": str(number)}, {"b": str(number)}):
             command = Command.response(0)
             command.opaque, command.ext_fields = number, fields
             (answer,) = connection.receive_commands(encode_frame(command))
+            kinds.append(type(answer))
             assert (answer.opaque, answer.ext_fields) == (number, fields)
+    assert kinds.count(CutAnswer) >= 500
     shapes = connection._shapes
     assert shapes is not None
-    assert len(shapes._kinds) == 2
+    assert sum(kind.shape is not None for kind in shapes._kinds.values()) == 2
+
+
+def cut_of(connection: Connection, answers: Iterable[Command]) -> int:
+    """How many of the answers, which come one by one, are cut."""
+    found = [connection.receive_commands(encode_frame(answer))[0] for answer in answers]
+    return sum(type(answer) is CutAnswer for answer in found)
+
+
+def test_rare_answers_do_not_take_the_place_of_frequent_ones() -> None:
+    """As those to heartbeats and commits of offsets between those to messages."""
+    connection = Connection()
+    connection.expect_alike()
+    cut = 0
+    for number in range(300):
+        for fields in ({}, {"a": "1"}, {"b": str(number)}):
+            rare = Command.response(0)
+            rare.ext_fields = fields
+            cut_of(connection, [rare])
+        cut += cut_of(connection, (stored(number + n) for n in range(5)))
+    assert cut >= 1200
+
+
+def test_answers_that_changed_often_are_cut_again_after_a_while() -> None:
+    connection = Connection()
+    connection.expect_alike()
+    for number in range(60):
+        assert cut_of(connection, [stored(number, version=number)] * 2) <= 1
+    assert not cut_of(connection, (stored(number) for number in range(900)))
+    assert cut_of(connection, (stored(number) for number in range(1000))) >= 800

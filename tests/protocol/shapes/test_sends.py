@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,6 +19,9 @@ from rocketmq_sdk.protocol.header_json import TOLERATED_HEADER
 from rocketmq_sdk.protocol.shapes import headers
 from rocketmq_sdk.protocol.shapes.headers import without_escapes
 from rocketmq_sdk.protocol.shapes.sends import CutSend
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 UNIQUE = "7F0000010D2A2C8D3E0F5A7B0000{:04X}"
 JAVA = (
@@ -293,17 +296,33 @@ def test_a_request_that_comes_alone_is_decoded() -> None:
     assert (type(cut), type(other), cut) == (CutSend, Command, other)
 
 
-def test_what_is_cut_for_nothing_is_decoded_after_a_while() -> None:
-    connection = expecting()
-    chunk = 2 * encode_frame(sent(5))
-    connection.receive_commands(chunk)
-    kinds = []
-    for number in range(40):
+def kinds_of(connection: Connection, served: Iterable[bool]) -> list[type]:
+    """Of requests that come two at a time: the second of them is served, or not."""
+    chunk, kinds = 2 * encode_frame(sent(5)), []
+    for by_its_texts in served:
         request = connection.receive_commands(chunk)[-1]
         kinds.append(type(request))
         if isinstance(request, CutSend):
-            request.form.served(number == 10)
-    assert kinds[11:] == [CutSend] * 16 + [Command] * 13
+            request.form.served(by_its_texts)
+    return kinds
+
+
+def test_what_is_cut_for_nothing_is_decoded_for_a_while() -> None:
+    connection = expecting()
+    kinds = kinds_of(connection, (number == 10 for number in range(700)))
+    assert kinds[:27] == [CutSend] * 27
+    for rest, start in ((128, 27), (256, 28 + 128), (256, 29 + 384)):
+        assert kinds[start : start + rest] == [Command] * rest
+        assert kinds[start - 1] is CutSend
+
+
+def test_what_was_cut_for_nothing_once_is_cut_again() -> None:
+    """A topic is not plain while its settings are written, for instance."""
+    connection = expecting()
+    kinds_of(connection, [False] * 1000)
+    kinds = kinds_of(connection, [True] * 1200)
+    assert kinds[-200:] == [CutSend] * 200
+    assert kinds_of(connection, [False] * 20) == [CutSend] * 16 + [Command] * 4
 
 
 def test_headers_that_never_stay_the_same_are_decoded() -> None:
@@ -312,6 +331,19 @@ def test_headers_that_never_stay_the_same_are_decoded() -> None:
     requests = connection.receive_commands(b"".join(frames))
     assert requests == alone(frames)
     assert sum(type(request) is CutSend for request in requests) <= 4
+
+
+def test_headers_that_changed_often_are_cut_again_after_a_while() -> None:
+    connection = expecting()
+    frames = [encode_frame(sent(number, version=number)) for number in range(1, 100)]
+    connection.receive_commands(b"".join(frames))
+    same = 10 * encode_frame(sent(1, version=7777))
+    kinds = [type(connection.receive_commands(same)[-1]) for _ in range(200)]
+    assert kinds[:80] == [Command] * 80
+    assert kinds[-80:] == [CutSend] * 80
+    shapes = connection._send_shapes
+    assert shapes is not None
+    assert len(shapes._shapes) == 4
 
 
 @pytest.mark.parametrize("odd", ["{'code'", '{ "code"', '{"code" ', '{"more":[],"code"'])
