@@ -278,12 +278,7 @@ class IndexFile:
         heads = self._heads
         if heads is None:
             heads = self._load_heads()
-        begin = self.begin_timestamp
-        seconds = (
-            min((store_timestamp - begin) // 1000, _MAX_SECONDS)
-            if 0 < begin <= store_timestamp
-            else 0
-        )
+        seconds = self.seconds(store_timestamp)
         if not self._put_apart(heads, hashes, others, offsets, seconds):
             if others:
                 hashes, offsets = _in_order(hashes, others, offsets)
@@ -293,6 +288,13 @@ class IndexFile:
         self.end_timestamp = store_timestamp
         self.changed = True
         return True
+
+    def seconds(self, store_timestamp: int) -> int:
+        """What the entries of a message keep of its store time, once there are some."""
+        begin = self.begin_timestamp
+        if not 0 < begin <= store_timestamp:
+            return 0
+        return min((store_timestamp - begin) // 1000, _MAX_SECONDS)
 
     def _put_apart(
         self,

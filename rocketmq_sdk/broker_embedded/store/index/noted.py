@@ -7,10 +7,11 @@ counted by the length of properties, not by messages.
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rocketmq_sdk.broker_embedded.store.index.keys import Alike
 
@@ -21,6 +22,11 @@ _ALIKE_AT_ONCE: Final = 256
 """Messages whose entries take no longer than those of 100 others."""
 _OF_ONE: Final = 256
 """Characters of properties that count as one message."""
+_MANY: Final = 128
+"""Messages that are worth to be indexed: few would take twice the time of many."""
+_MOST_JOINED: Final = 16
+_BEGINNING: Final = 32
+"""Bytes at which properties that are not those of one producer mostly differ."""
 
 
 class NotedBatch:
@@ -62,6 +68,18 @@ class NotedBatch:
     def work(self) -> int:
         """How much work it is to index them."""
         return work_of(len(self.positions), self.characters)
+
+    def goes_with(self, other: NotedBatch) -> bool:
+        """Whether the messages of two batches may be alike, and nothing is done yet."""
+        own, others = self.properties[0], other.properties[0]
+        return (
+            self.topic == other.topic
+            and self.same is other.same is None
+            and not self.made
+            and not other.made
+            and len(own) == len(others)
+            and own[:_BEGINNING] == others[:_BEGINNING]
+        )
 
 
 Noted = tuple[str, str, int, int] | NotedBatch
@@ -120,7 +138,11 @@ def _alike_batches(
 class Waiting(deque[Noted]):
     """What is noted and not in the index, in the order of positions."""
 
-    __slots__ = ()
+    __slots__ = ("_came_together",)
+
+    def __init__(self, noted: Iterable[Noted] = ()) -> None:
+        super().__init__(noted)
+        self._came_together = 0
 
     def first_position(self, end: int) -> int:
         """The position of the first message; `end` without any."""
@@ -128,6 +150,55 @@ class Waiting(deque[Noted]):
             return end
         first = self[0]
         return first.positions[first.made] if isinstance(first, NotedBatch) else first[2]
+
+    def add_batch(
+        self,
+        topic: str,
+        properties: Sequence[bytes],
+        positions: Sequence[int],
+        store_timestamp: int,
+        same: Alike | None,
+    ) -> None:
+        """Add messages of one topic that came together."""
+        self.extend(batches_of(topic, properties, positions, store_timestamp, same))
+        self._came_together += len(properties)
+
+    @property
+    def many(self) -> bool:
+        """Whether many came together since the last `drop`."""
+        return self._came_together >= _MANY
+
+    def joined(
+        self, first: NotedBatch, most: int, seconds: Callable[[int], int]
+    ) -> tuple[NotedBatch, int]:
+        """The first batch joined with those behind it that are like it.
+
+        And how many batches these are; together no more work than `most`. `seconds` is
+        what is kept of a store time.
+        """
+        work, time, found = first.work, seconds(first.store_timestamp), [first]
+        for other in islice(self, 1, _MOST_JOINED):
+            if not isinstance(other, NotedBatch) or not first.goes_with(other):
+                break
+            work += other.work
+            if work > most or seconds(other.store_timestamp) != time:
+                break
+            found.append(other)
+        if len(found) == 1:
+            return first, 1
+        properties, positions = list[bytes](), list[int]()
+        for batch in found:
+            properties += batch.properties
+            positions += batch.positions
+        characters = sum([batch.characters for batch in found])
+        last = found[-1].store_timestamp
+        return NotedBatch(first.topic, properties, positions, last, characters), len(found)
+
+    def drop(self, count: int) -> None:
+        """Drop the first batches, which are in the index."""
+        self._came_together = 0
+        for _ in range(count):
+            self.popleft()
 
     @property
     def messages(self) -> int:

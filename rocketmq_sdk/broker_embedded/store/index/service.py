@@ -1,10 +1,9 @@
 """The key index of a store: its files, what goes into them, and lookups.
 
 `IndexService` of Apache RocketMQ 5.4.0. A put only notes the message; the entries are
-made in batches: when nobody waits for what came together (`when_idle`), by the flush
-service, or at a lookup. The files are written when much has gathered or everything has
-to become durable. What is lost with a kill is
-rebuilt from the log.
+made in batches: when many have gathered and nobody waits for what came (`when_idle`),
+by the flush service, or at a lookup. The files are written when much has gathered or
+everything has to become durable. What is lost with a kill is rebuilt from the log.
 
 Apache's rule after a kill is kept: files whose last message is newer than the
 checkpoint's index time are dropped. Here a file that is not full is dropped too,
@@ -37,7 +36,6 @@ from rocketmq_sdk.broker_embedded.store.index.noted import (
     MOST_NOTED_CHARACTERS,
     NotedBatch,
     Waiting,
-    batches_of,
     work_of,
 )
 from rocketmq_sdk.broker_embedded.store.services import OnCall
@@ -440,8 +438,8 @@ class IndexService:
 
         `same` is what `alike` says of these, where it has been asked.
         """
-        self._pending.extend(batches_of(topic, properties, positions, store_timestamp, same))
-        if not self._soon:
+        self._pending.add_batch(topic, properties, positions, store_timestamp, same)
+        if self._pending.many and not self._soon:
             self._soon = self.when_idle(self._catch_up)
 
     @property
@@ -480,15 +478,17 @@ class IndexService:
         while pending and done < _WORK_PER_CHUNK and files and (room := files[-1].room):
             noted = pending[0]
             if isinstance(noted, NotedBatch):
-                if not self._entries.make_at_once(noted):
+                joined, count = pending.joined(noted, _WORK_PER_CHUNK, files[-1].seconds)
+                if not self._entries.make_at_once(joined):
                     return
-                done += noted.work
+                done += joined.work
+                pending.drop(count)
             elif len(noted[1]) < room:  # more than entries
                 self._entries.make(*noted)
                 done += _ALONE * work_of(1, len(noted[1]))
+                pending.popleft()
             else:
                 return
-            pending.popleft()
 
     async def drain_in_slices(self) -> None:
         """Index all noted messages; lets other tasks run in between.

@@ -33,7 +33,6 @@ from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.store import message, open_store, small_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from trio.testing import MockClock
@@ -271,10 +270,6 @@ def test_hashes_of_neighbouring_unique_keys_are_those_of_the_whole_texts(keys: s
         assert hasher.hashes(topic, text) == _whole_hashes(topic, unique, keys, tags)
 
 
-TIMES = 16
-"""Bytes at the start of an index file that hold the times of its first and last
-message.
-"""
 ODD_TEXTS = [
     "",
     "KEYS\x01k\x02",
@@ -331,56 +326,6 @@ def test_hashes_of_a_batch_are_those_of_its_messages() -> None:
             hashes, at, others = hasher.hashes_of_batch("t", raw, positions, alike(raw))
             found = zip(hashes, at, strict=True)
             assert [(one, place) for key, place in found for one in (key, *others)] == wanted
-
-
-async def test_the_index_of_batches_is_that_of_single_messages(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
-    """The same bytes in the files but for the times, also where a batch begins a file,
-    fills one or spans several, and where it is indexed when nobody waits.
-    """
-    random = Random(3)
-    texts = [
-        f"UNIQ_KEY\x01{number:032X}\x02" + random.choice(["", "TAGS\x01x\x02", "KEYS\x01a b\x02"])
-        for number in range(60)
-    ]
-    indexes: list[list[bytes]] = []
-    calls: list[Callable[[], None]] = []
-    left: list[int] = []
-    for size, idle in ((1, False), (7, False), (60, False), (3, True)):
-        files = MemoryFileSystem(write_through=True)
-        async with open_store(
-            files, small_config(**{**SMALL, "mapped_file_size_commit_log": 1 << 16})
-        ) as store:
-            if idle:
-                store.put_off(lambda _call: False, lambda call: calls.append(call) is None)
-            for first in range(0, len(texts), size):
-                items = [(0, b"body", text.encode()) for text in texts[first : first + size]]
-                result = store.put_batch(message(body=encode_batch(items)))
-                assert (result.count, len(result.physical_offsets or ())) == (
-                    len(items),
-                    len(items),
-                )
-                if idle:
-                    call = calls.pop()
-                    assert not calls
-                    call()
-                    left.append(store._index.pending)
-                    if first % 5:
-                        continue
-                assert (await store.query("TopicA", f"{first:032X}", 1)).physical_offsets == [
-                    result.physical_offset
-                ]
-        indexes.append(
-            [
-                files.open(f"index/{name}").pread(size, 0)[TIMES:]
-                for name, size in sorted(files.file_sizes("index"))
-            ]
-        )
-    assert len(indexes[0]) > 3
-    assert indexes[0] == indexes[1] == indexes[2] == indexes[3]
-    assert 0 in left  # what is full, or not there yet, is left to others
-    assert left[0] == 3
 
 
 @pytest.mark.parametrize("number", [1, 2, 91])

@@ -1,0 +1,109 @@
+"""Batches that wait to be indexed, and are indexed together."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import trio
+import trio.testing
+
+from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
+from rocketmq_sdk.broker_embedded.store.index import noted
+from rocketmq_sdk.protocol.batch_codec import encode_batch
+from support.store import message, open_store, small_config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+SMALL = {"max_hash_slot_num": 7, "max_index_num": 20, "memory_limit": 8 * 1024 * 1024}
+TIMES = 16
+"""Bytes at the start of an index file that hold the times of its first and last
+message.
+"""
+
+
+async def test_the_index_of_batches_is_that_of_single_messages(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bytes in the files but for the times, also where a batch begins a file,
+    fills one or spans several, and where one or several are indexed when nobody waits.
+    """
+    random = Random(3)
+    texts = [
+        f"UNIQ_KEY\x01{number:032X}\x02" + random.choice(["", "TAGS\x01x\x02", "KEYS\x01a b\x02"])
+        for number in range(60)
+    ]
+    indexes: list[list[bytes]] = []
+    calls: list[Callable[[], None]] = []
+    left: list[int] = []
+    for size, idle in ((1, 0), (7, 0), (60, 0), (3, 3), (3, 12), (2, 30)):
+        monkeypatch.setattr(noted, "_MANY", idle)
+        files = MemoryFileSystem(write_through=True)
+        async with open_store(
+            files, small_config(**{**SMALL, "mapped_file_size_commit_log": 1 << 16})
+        ) as store:
+            if idle:
+                store.put_off(lambda _call: False, lambda call: calls.append(call) is None)
+            for first in range(0, len(texts), size):
+                items = [(0, b"body", text.encode()) for text in texts[first : first + size]]
+                result = store.put_batch(message(body=encode_batch(items)))
+                assert (result.count, len(result.physical_offsets or ())) == (
+                    len(items),
+                    len(items),
+                )
+                if idle:
+                    assert len(calls) == (1 if store._index._pending.many else 0)
+                    for call in calls:
+                        call()
+                        left.append(store._index.pending)
+                    calls.clear()
+                    if first % 5:
+                        continue
+                assert (await store.query("TopicA", f"{first:032X}", 1)).physical_offsets == [
+                    result.physical_offset
+                ]
+        indexes.append(
+            [
+                files.open(f"index/{name}").pread(size, 0)[TIMES:]
+                for name, size in sorted(files.file_sizes("index"))
+            ]
+        )
+    assert len(indexes[0]) > 3
+    assert all(index == indexes[0] for index in indexes)
+    assert 0 in left  # what is full, or not there yet, is left to others
+    assert left[0] == 3
+
+
+async def test_batches_that_are_indexed_together_keep_their_times(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An entry has the second of its message, also where a batch joins several."""
+    indexes: list[bytes] = []
+    calls: list[Callable[[], None]] = []
+    joined = 0
+    for many in (3, 60):
+        monkeypatch.setattr(noted, "_MANY", many)
+        files = MemoryFileSystem(write_through=True)
+        config = small_config(
+            mapped_file_size_commit_log=1 << 16, flush_interval_consume_queue=60_000
+        )
+        async with open_store(files, config) as store:
+            store.put_off(lambda _call: False, lambda call: calls.append(call) is None)
+            for first in range(0, 120, 3):
+                keys = range(first, first + 3)
+                items = [(0, b"body", b"UNIQ_KEY\x01%032X\x02" % key) for key in keys]
+                store.put_batch(message(body=encode_batch(items)))
+                before = store._index.pending
+                for call in calls:
+                    call()
+                    joined += before > 3
+                calls.clear()
+                await trio.sleep(0.07)
+            await store.query("TopicA", "0", 1)
+        [(name, size)] = files.file_sizes("index")
+        indexes.append(files.open(f"index/{name}").pread(size, 0)[TIMES:])
+    assert joined
+    assert indexes[0] == indexes[1]
