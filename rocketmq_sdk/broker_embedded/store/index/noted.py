@@ -22,7 +22,7 @@ _ALIKE_AT_ONCE: Final = 256
 """Messages whose entries take no longer than those of 100 others."""
 _OF_ONE: Final = 256
 """Characters of properties that count as one message."""
-_MANY: Final = 128
+_MANY: Final = 64
 """Messages that are worth to be indexed: few would take twice the time of many."""
 _MOST_JOINED: Final = 16
 _BEGINNING: Final = 32
