@@ -125,7 +125,7 @@ ROOMS = {
         ["tables", "fast_failure", "supervision", "secured_ports"],
         ["core", "namesrv"],
         ["access", "timers", "filter", "registration", "housekeeping"],
-        ["members", "store_tool"],
+        ["members", "short_answers", "store_tool"],
         ["replication", "transactions"],
         ["pull", "send", "ports"],
         ["pop", "admin"],

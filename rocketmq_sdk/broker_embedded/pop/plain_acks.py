@@ -8,16 +8,14 @@ same answers and count the same.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.pop.ack import DIGITS
 from rocketmq_sdk.broker_embedded.pop.records import is_stored
+from rocketmq_sdk.broker_embedded.short_answers import ShortAnswers
 from rocketmq_sdk.broker_embedded.store.messages import PutStatus
-from rocketmq_sdk.broker_embedded.timers.intake import STORED
 from rocketmq_sdk.errors import BrokerError, FieldError
-from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import HeaderEncoding
-from rocketmq_sdk.protocol.frame_template import FrameTemplate, frame_of
 from rocketmq_sdk.protocol.headers.pop import AckMessageRequestHeader
 from rocketmq_sdk.protocol.limits import TEXT_MAX
 from rocketmq_sdk.protocol.text import is_number
@@ -28,20 +26,18 @@ if TYPE_CHECKING:
     from rocketmq_sdk.broker_embedded.core import Core
     from rocketmq_sdk.broker_embedded.pop.ack import AckProcessor
     from rocketmq_sdk.broker_embedded.pop.state import PopState
-    from rocketmq_sdk.broker_embedded.store.messages import PutResult
+    from rocketmq_sdk.protocol.command import Command
     from rocketmq_sdk.remoting.channel import Channel, Reply
-
-_FORM: Final = FrameTemplate(Command.response(), ()).form
 
 
 class PlainAcks:
     """Serves acks of one connection together, for an `AckProcessor`."""
 
-    __slots__ = ("_acks", "_core", "_state")
+    __slots__ = ("_acks", "_answers", "_core")
 
     def __init__(self, core: Core, state: PopState, acks: AckProcessor) -> None:
         self._core = core
-        self._state = state
+        self._answers = ShortAnswers(core, state.intake)
         self._acks = acks
 
     def serve(self, channel: Channel, requests: Sequence[Command]) -> Sequence[Reply]:
@@ -70,45 +66,13 @@ class PlainAcks:
         result = self._acks.acknowledge(
             topic, header.consumer_group, queue_id, handle, offsets[:good], good
         )
-        return self._answers(channel, requests[:good], result)
-
-    def _answers(
-        self, channel: Channel, requests: Sequence[Command], result: PutResult | None
-    ) -> Sequence[Reply]:
-        """The answers to acks that are taken; they follow the sync if there is one."""
-        failure = None if result is None or is_stored(result) else result.status
-        if result is None or failure is not None or not self._core.store.needs_wait:
-            return self._told(channel, requests, failure)
-        answers: Sequence[Reply] | None = None
-
-        def tell(status: PutStatus) -> None:
-            nonlocal answers
-            failure = None if status in STORED else PutStatus.SERVICE_NOT_AVAILABLE
-            if later:
-                for request in requests:
-                    channel.respond(request, self._command(failure))
-            else:
-                answers = self._told(channel, requests, failure)
-
-        later = False
-        self._core.store.when_durable(result, tell)
-        if answers is None:
-            later = True
-            return [None] * len(requests)
-        return answers
-
-    def _told(
-        self, channel: Channel, requests: Sequence[Command], failure: PutStatus | None
-    ) -> list[Reply]:
-        if failure is not None or channel.in_process:
-            return [self._command(failure) for _ in requests]
-        return [frame_of((_FORM % (request.opaque,)).encode()) for request in requests]
-
-    def _command(self, failure: PutStatus | None) -> Command:
-        if failure is None:
-            return Command.response()
-        code, remark = self._state.intake.failure(failure)
-        return Command.response(code, remark=remark)
+        taken, frames = requests[:good], not channel.in_process
+        if result is None or not is_stored(result):
+            failure = None if result is None else result.status
+            return self._answers.now(taken, failure, frames=frames)
+        return self._answers.when_durable(
+            channel, taken, result, frames=frames, failure=PutStatus.SERVICE_NOT_AVAILABLE
+        )
 
 
 def _alike(requests: Sequence[Command]) -> list[int]:

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rocketmq_sdk.broker_embedded.short_answers import ShortAnswers
 from rocketmq_sdk.broker_embedded.store.messages import PutResult, PutStatus
-from rocketmq_sdk.broker_embedded.timers.intake import STORED
 from rocketmq_sdk.broker_embedded.transactions.check import immunity_ms
 from rocketmq_sdk.broker_embedded.transactions.table import QUEUE_ID, op_message
 from rocketmq_sdk.names import TRANSACTION_OP_TOPIC
 from rocketmq_sdk.protocol.command import Command
-from rocketmq_sdk.protocol.flags import FLAG_ONEWAY, FLAG_RESPONSE, HeaderEncoding
-from rocketmq_sdk.protocol.frame_template import FrameTemplate, frame_of
+from rocketmq_sdk.protocol.flags import FLAG_RESPONSE, HeaderEncoding
 from rocketmq_sdk.protocol.limits import TEXT_MAX
 from rocketmq_sdk.protocol.text import is_number
 
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     _End = tuple[Half, Ready, bool]
     """An open half message, what its commit stores, and whether it is committed."""
 
-_FORM: Final = FrameTemplate(Command.response(), ()).form
 _DIGITS: Final = 18
 _RUN_BYTES: Final = 256 * 1024
 """Bytes of bodies after which a run ends, so that others have their turn."""
@@ -57,11 +55,11 @@ def is_too_late(asked_for: str | None, age_ms: int, timeout_ms: int) -> bool:
 class PlainEnds:
     """Serves plain ends, alone and together."""
 
-    __slots__ = ("_core", "_intake", "_table")
+    __slots__ = ("_answers", "_core", "_table")
 
     def __init__(self, core: Core, intake: Intake, table: TransactionTable) -> None:
         self._core = core
-        self._intake = intake
+        self._answers = ShortAnswers(core, intake)
         self._table = table
 
     def serve(self, channel: Channel, requests: Sequence[Command]) -> Sequence[Reply]:
@@ -69,7 +67,8 @@ class PlainEnds:
         result, number = self._ended(channel, requests)
         if result is None:
             return []
-        return self._answers(channel, requests[:number], result, frames=not channel.in_process)
+        ended = requests[:number]
+        return self._answers.when_durable(channel, ended, result, frames=not channel.in_process)
 
     def end(self, channel: Channel, request: Command) -> tuple[bool, Command | None]:
         """End one if it is plain: whether that was done, and the answer.
@@ -79,7 +78,7 @@ class PlainEnds:
         result, _number = self._ended(channel, (request,))
         if result is None:
             return False, None
-        (answer,) = self._answers(channel, (request,), result, frames=False)
+        (answer,) = self._answers.when_durable(channel, (request,), result, frames=False)
         assert answer is None or isinstance(answer, Command)
         return True, answer
 
@@ -193,46 +192,3 @@ class PlainEnds:
                     figures.transaction_committed(ready.topic, age // 1000)
                 else:
                     figures.rolled_back.add((ready.topic,))
-
-    def _answers(
-        self, channel: Channel, requests: Sequence[Command], result: PutResult, *, frames: bool
-    ) -> Sequence[Reply]:
-        """The answers to ends that are appended; they follow the sync if any."""
-        if not self._core.store.needs_wait:
-            return self._told(requests, None, frames=frames)
-        answers: Sequence[Reply] | None = None
-
-        def tell(status: PutStatus) -> None:
-            nonlocal answers
-            failure = None if status in STORED else status
-            if later:
-                for request in requests:
-                    channel.respond(request, self._command(failure))
-            else:
-                answers = self._told(requests, failure, frames=frames)
-
-        later = False
-        self._core.store.when_durable(result, tell)
-        if answers is None:
-            later = True
-            return [None] * len(requests)
-        return answers
-
-    def _told(
-        self, requests: Sequence[Command], failure: PutStatus | None, *, frames: bool
-    ) -> list[Reply]:
-        if failure is not None or not frames:
-            return [
-                None if request.flag & FLAG_ONEWAY else self._command(failure)
-                for request in requests
-            ]
-        return [
-            None if request.flag & FLAG_ONEWAY else frame_of((_FORM % (request.opaque,)).encode())
-            for request in requests
-        ]
-
-    def _command(self, failure: PutStatus | None) -> Command:
-        if failure is None:
-            return Command.response()
-        code, remark = self._intake.failure(failure)
-        return Command.response(code, remark=remark)
