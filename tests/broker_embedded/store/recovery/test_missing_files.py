@@ -82,6 +82,32 @@ async def test_a_queue_without_one_of_its_files_is_built_again(
     assert "lacks" not in caplog.text
 
 
+@pytest.mark.parametrize("topic", ["TopicA", "TopicC"])
+async def test_a_queue_that_lost_its_first_file_and_what_the_next_one_had_is_built_again(
+    topic: str,
+) -> None:
+    """As a power cut may leave them; the log may lack the oldest records as well."""
+    files = await filled()
+    directory = f"consumequeue/{topic}/0"
+    files.remove(file_of(files, directory, "first"))
+    second = file_of(files, directory, "first")
+    files.open(second).pwrite(bytes(dict(files.file_sizes(directory))[second[-20:]]), 0)
+    files.write("abort", b"1")
+    await check_whole(files)
+    files = await filled()
+    files.remove(file_of(files, "commitlog", "first"))
+    async with open_store(files, CONFIG) as store:
+        first, wanted = store.min_offset(topic, 0), bodies(store, topic)
+    assert 0 < first < COUNT or topic == "TopicC"
+    while len(files.file_sizes(directory)) > 1:
+        files.remove(file_of(files, directory, "first"))
+    last = file_of(files, directory, "first")
+    files.open(last).pwrite(bytes(dict(files.file_sizes(directory))[last[-20:]]), 0)
+    files.write("abort", b"1")
+    async with open_store(files, CONFIG) as store:
+        assert (store.min_offset(topic, 0), bodies(store, topic)) == (first, wanted)
+
+
 @pytest.mark.parametrize("stop", ["clean", "killed"])
 @pytest.mark.parametrize("what", ["TopicB/1", "TopicB", "TopicA"])
 async def test_a_queue_without_any_file_is_built_again(
