@@ -6,6 +6,7 @@ import json
 import platform
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -171,6 +172,27 @@ class Report:
 
 
 Benchmark = Callable[[Report], None]
+
+
+def micros(
+    report: Report,
+    name: str,
+    action: Callable[[], object],
+    count: int,
+    items: int = 1,
+    *,
+    baseline: str | None = None,
+) -> None:
+    """Processor time of a stage for each of the items that an action has.
+
+    Another stage may be its baseline.
+    """
+    action()
+    begin = time.process_time()
+    for _ in range(count):
+        action()
+    spent = (time.process_time() - begin) / count / items * 1e6
+    report.add(f"stage: {name}", "us", spent, baseline and f"stage: {baseline}")
 
 
 def in_use() -> str:

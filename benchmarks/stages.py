@@ -1,16 +1,18 @@
 """Where the processor time of one send goes, by stages, each measured alone.
 
-All stages use the same message. What else runs on the machine hardly disturbs it.
+All stages use the same message. What else runs on the machine hardly disturbs it. What
+goes with many others of its kind is in `chunk_stages`.
 """
 
 from __future__ import annotations
 
-import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import trio
 
+from benchmarks import chunk_stages
 from benchmarks.append import message
+from benchmarks.harness import micros
 from benchmarks.sending import BODY
 from rocketmq_sdk import EmbeddedBroker, Message
 from rocketmq_sdk.clock import TrioClock
@@ -24,22 +26,10 @@ from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
 from rocketmq_sdk.remoting.dispatch import Dispatcher
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from benchmarks.harness import Report
 
 FRAMES = 200
 PROPERTIES = "UNIQ_KEY\x017F000001000000000000000000000001\x02WAIT\x01true\x02"
-
-
-def _micros(
-    report: Report, name: str, action: Callable[[], object], count: int, items: int = 1
-) -> None:
-    action()
-    begin = time.process_time()
-    for _ in range(count):
-        action()
-    report.add(f"stage: {name}", "us", (time.process_time() - begin) / count / items * 1e6)
 
 
 def _request(encoding: HeaderEncoding) -> Command:
@@ -73,33 +63,62 @@ def _response() -> Command:
     return Command.response(0, header)
 
 
+class _Fields(NamedTuple):
+    """What a message has, as a tuple that checks nothing."""
+
+    topic: str
+    body: bytes
+    tags: str | None
+    keys: tuple[str, ...]
+    is_plain: bool
+    rare: object
+    text: str | None
+
+
+def _measure_message(report: Report, count: int) -> None:
+    """A message beside a tuple, and one with names, of the same fields."""
+    kept = Message("stages", BODY)
+    topic, rare, text = kept.topic, kept._rare, kept._text
+    plain, named = "client: make a tuple of its fields", "client: make a named tuple of them"
+    micros(report, plain, lambda: (topic, BODY, None, (), True, rare, text), count)
+    micros(report, named, lambda: _Fields(topic, BODY, None, (), True, rare, text), count)
+    micros(report, "client: make a message", lambda: Message("stages", BODY), count, baseline=named)
+
+
 def _measure_codec(report: Report, encoding: HeaderEncoding, count: int) -> None:
     request, response = _request(encoding), _response()
     response.encoding = encoding
     name = encoding.name
-    _micros(
+    micros(
         report,
         f"client: encode the request ({name})",
         lambda: encode_frame(request),
         count,
     )
-    chunk = encode_frame(request) * FRAMES
+    frame = encode_frame(request)
+    chunk = frame * FRAMES
     connection = Connection()
-    _micros(
+    micros(
+        report,
+        f"broker: decode a request that comes alone ({name})",
+        lambda: connection.receive_commands(frame),
+        count,
+    )
+    micros(
         report,
         f"broker: decode the request ({name})",
         lambda: connection.receive_commands(chunk),
         count // FRAMES,
         FRAMES,
     )
-    _micros(
+    micros(
         report,
         f"broker: encode the answer ({name})",
         lambda: encode_frame(response),
         count,
     )
     answers = encode_frame(response) * FRAMES
-    _micros(
+    micros(
         report,
         f"client: decode the answer ({name})",
         lambda: connection.receive_commands(answers),
@@ -118,17 +137,17 @@ async def _measure_broker(report: Report, count: int) -> None:
             send.flag = 0
             channel.submit(send, 3)
 
-        _micros(report, "broker: whole handler, over the local channel", submit, count)
-        _micros(report, "broker: put into the store", lambda: broker.store.put(message()), count)
+        micros(report, "broker: whole handler, over the local channel", submit, count)
+        micros(report, "broker: put into the store", lambda: broker.store.put(message()), count)
         found = broker.store.get("append", 0, 0, 32)
-        _micros(
+        micros(
             report,
             "broker: read 32 messages",
             lambda: broker.store.get("append", 0, 0, 32),
             count // 32,
             32,
         )
-        _micros(
+        micros(
             report,
             "client: decode 32 messages",
             lambda: decode_messages(found.body),
@@ -141,11 +160,12 @@ async def _measure_broker(report: Report, count: int) -> None:
 async def _measure(report: Report, scale: float) -> None:
     count = int(20_000 * scale)
     ids = UniqueIdGenerator(b"\x7f\x00\x00\x01", 1, TrioClock())
-    _micros(report, "client: make a message", lambda: Message("stages", BODY), count)
-    _micros(report, "client: unique id", ids.next_id, count)
+    _measure_message(report, 5 * count)
+    micros(report, "client: unique id", ids.next_id, count)
     for encoding in HeaderEncoding:
         _measure_codec(report, encoding, count)
     await _measure_broker(report, count)
+    await chunk_stages.measure(report, count)
 
 
 def run(report: Report, scale: float) -> None:
