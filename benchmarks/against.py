@@ -106,7 +106,10 @@ def measure(tree: Path, name: str, scale: float) -> Medians:
 
 
 def compare(other: Path, names: Sequence[str], rounds: int, scale: float) -> dict[str, Pair]:
-    """Run benchmarks in both trees in turns; who goes first changes with each round."""
+    """Run benchmarks in both trees in turns; who goes first changes with each round.
+
+    A figure that one of them lacks is told, and left out.
+    """
     pairs: dict[str, Pair] = {}
     for number in range(1, rounds + 1):
         for name in names:
@@ -119,6 +122,8 @@ def compare(other: Path, names: Sequence[str], rounds: int, scale: float) -> dic
                     pair = pairs.setdefault(figure, Pair(unit))
                     pair.here.append(value)
                     pair.there.append(found[other][figure][1])
+            if lonely := found[HERE].keys() ^ found[other].keys():
+                print(f"not in both trees: {', '.join(sorted(lonely))}", file=sys.stderr)
     return pairs
 
 

@@ -1,12 +1,14 @@
 """Encoding records and putting them into the store, beside a bare loop.
 
-Also the cost of a put as the store grows.
+Also the cost of a put as the store grows: message by message with one key for all, and
+by runs, as of messages that arrived together, with a key for each and their index.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,14 +23,19 @@ from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
 from rocketmq_sdk.broker_embedded.store.messages import MessageToStore
 from rocketmq_sdk.clock import SystemClock, TrioClock
 from rocketmq_sdk.protocol.message_codec import encode_record
+from rocketmq_sdk.protocol.message_id import UniqueIdGenerator
+from rocketmq_sdk.remoting.channel import TOGETHER
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from benchmarks.harness import Report
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
 
 HOST = b"\x7f\x00\x00\x01\x00\x00\x2a\x9f"
 PROPERTIES = "UNIQ_KEY\x017F000001000000000000000000000001\x02WAIT\x01true\x02"
 GROWN = 2_000_000
+QUEUES = 8
 
 
 def message(queue_id: int = 0) -> MessageToStore:
@@ -63,12 +70,73 @@ def encode_rate(count: int) -> float:
 
 
 def put_rate(store: MessageStore, count: int) -> float:
-    """Puts per second, spread over 8 queues."""
+    """Puts per second, spread over the queues."""
     put = store.put
     begin = time.perf_counter()
     for number in range(count):
-        put(message(number & 7))
+        put(message(number % QUEUES))
     return count / (time.perf_counter() - begin)
+
+
+class Runs:
+    """Puts messages into a store by runs, each with a unique key, and indexes them."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+        self._ids = UniqueIdGenerator(HOST[:4], 1, TrioClock())
+        self._later: list[Callable[[], None]] = []
+        store.put_off(answered=lambda _call: False, idle=self._put_off)
+        for queue_id in range(QUEUES):
+            store.put(message(queue_id))  # a run goes into queues that are there
+
+    def _put_off(self, call: Callable[[], None]) -> bool:
+        self._later.append(call)
+        return True
+
+    def rate(self, count: int) -> float:
+        """Messages put and indexed per second, spread over the queues."""
+        properties = [
+            b"UNIQ_KEY\x01%b\x02WAIT\x01true\x02" % unique.encode()
+            for unique in self._ids.next_ids(count)
+        ]
+        index, done = self._store._index, 0
+        begin = time.perf_counter()
+        while done < count:
+            stored = self._put(properties[done : done + TOGETHER])
+            if not stored:  # the next one makes the log grow
+                self._store.put(message())
+            done += stored
+            later, self._later = self._later, []
+            for call in later:
+                call()
+            if index.pending > 4 * TOGETHER:  # it goes on to another file, as a flush does
+                index.drain()
+        return count / (time.perf_counter() - begin)
+
+    def _put(self, properties: Sequence[bytes]) -> int:
+        run = self._store.begin_run()
+        if run is None:
+            raise RuntimeError("the store takes no run")
+        lanes = [lane for queue_id in range(QUEUES) if (lane := run.lane("append", queue_id))]
+        run.messages = [
+            (lane, BODY, text, 1_700_000_000_000, (0, 0, 0, 0), 0)
+            for lane, text in zip(cycle(lanes), properties, strict=False)
+        ]
+        return self._store.put_run(run, HOST)
+
+
+async def _grow_by_runs(files: FileSystem, name: str, report: Report, scale: float) -> None:
+    async with MessageStore(StoreConfig(), files, TrioClock(), HOST) as store:
+        runs = Runs(store)
+        runs.rate(10_000)
+        first = f"put by runs with index, {name}, 10,000 stored"
+        report.add(first, "/s", runs.rate(20_000))
+        stored = int(GROWN * scale)
+        for _ in range(30_000, stored, 100_000):
+            runs.rate(100_000)
+            await trio.lowlevel.checkpoint()
+        grown = f"put by runs with index, {name}, {stored:,} stored"
+        report.add(grown, "/s", runs.rate(20_000), first)
 
 
 async def _measure(files: FileSystem, name: str, report: Report, scale: float) -> None:
@@ -99,6 +167,7 @@ def run(report: Report, scale: float) -> None:
     for _ in range(100_000):
         clock.now_ms()
     report.add("read the clock", "/s", 100_000 / (time.perf_counter() - begin))
-    trio.run(_measure, MemoryFileSystem(4 * 1024**3), "memory", report, scale)
-    with tempfile.TemporaryDirectory(prefix="rocketmq-bench-") as directory:
-        trio.run(_measure, OsFileSystem(Path(directory)), "disk", report, scale)
+    for grow in (_measure, _grow_by_runs):
+        trio.run(grow, MemoryFileSystem(4 * 1024**3), "memory", report, scale)
+        with tempfile.TemporaryDirectory(prefix="rocketmq-bench-") as directory:
+            trio.run(grow, OsFileSystem(Path(directory)), "disk", report, scale)

@@ -54,3 +54,12 @@ def test_a_program_of_the_matrix_exists_with_its_options(program: str) -> None:
     text = (ROOT / "tests" / "tools" / f"{tool}.py").read_text("utf-8")
     for option in {word for word in words if word.startswith("-")} - OF_PYTEST:
         assert f'"{option}"' in text, f"tools.{tool} has no {option}"
+
+
+def test_every_night_tells_what_became_dearer() -> None:
+    """Also by stages and in processor time, which other work hardly disturbs."""
+    run = commands(WORKFLOWS["nightly.yml"]["jobs"]["benchmarks"])
+    [names] = re.findall(r"-m benchmarks --against \S+ (.+)", run)
+    for name in names.split():
+        assert (ROOT / "benchmarks" / f"{name}.py").is_file(), name
+    assert {"stages", "processor"} <= set(names.split())
