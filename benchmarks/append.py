@@ -125,7 +125,8 @@ class Runs:
         return self._store.put_run(run, HOST)
 
 
-async def _grow_by_runs(files: FileSystem, name: str, report: Report, scale: float) -> None:
+async def grow_by_runs(files: FileSystem, name: str, report: Report, scale: float) -> None:
+    """A store that grows by runs of messages with keys of their own."""
     async with MessageStore(StoreConfig(), files, TrioClock(), HOST) as store:
         runs = Runs(store)
         runs.rate(10_000)
@@ -167,7 +168,7 @@ def run(report: Report, scale: float) -> None:
     for _ in range(100_000):
         clock.now_ms()
     report.add("read the clock", "/s", 100_000 / (time.perf_counter() - begin))
-    for grow in (_measure, _grow_by_runs):
+    for grow in (_measure, grow_by_runs):
         trio.run(grow, MemoryFileSystem(4 * 1024**3), "memory", report, scale)
         with tempfile.TemporaryDirectory(prefix="rocketmq-bench-") as directory:
             trio.run(grow, OsFileSystem(Path(directory)), "disk", report, scale)
