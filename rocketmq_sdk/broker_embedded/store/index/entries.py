@@ -72,7 +72,8 @@ class EntryMaker:
         hashes, positions, others = self._hasher.hashes_of_batch(
             batch.topic, properties, batch.positions, same
         )
-        if not file.put_all(hashes, positions, batch.store_timestamp, others):
+        time = batch.time_of(positions[-1]) if positions else 0
+        if not file.put_all(hashes, positions, time, others):
             return False
         self._made_for = batch.positions[-1]
         return True

@@ -23,7 +23,7 @@ _ALIKE_AT_ONCE: Final = 256
 _OF_ONE: Final = 256
 """Characters of properties that count as one message."""
 _MANY: Final = 64
-"""Messages that are worth to be indexed: few would take twice the time of many."""
+"""Work that is worth to be done: for few messages it would take twice the time."""
 _MOST_JOINED: Final = 16
 _BEGINNING: Final = 32
 """Bytes at which properties that are not those of one producer mostly differ."""
@@ -32,12 +32,14 @@ _BEGINNING: Final = 32
 class NotedBatch:
     """Messages of one topic and one store time that were noted together.
 
-    The first `made` of them are in the index.
+    The first `made` of them are in the index. The store time is that of the last one
+    where several batches are joined.
     """
 
     __slots__ = (
         "characters",
         "made",
+        "parts",
         "positions",
         "properties",
         "same",
@@ -53,6 +55,7 @@ class NotedBatch:
         store_timestamp: int,
         characters: int,
         same: Alike | None = None,
+        parts: Sequence[NotedBatch] = (),
     ) -> None:
         self.topic = topic
         self.properties = properties
@@ -63,6 +66,15 @@ class NotedBatch:
         self.same = same
         """What `alike` says of the properties, where it has been asked."""
         self.made = 0
+        self.parts = parts
+        """The batches that it joins."""
+
+    def time_of(self, position: int) -> int:
+        """The store time of the message at a position."""
+        for part in reversed(self.parts):
+            if part.positions[0] <= position:
+                return part.store_timestamp
+        return self.store_timestamp
 
     @property
     def work(self) -> int:
@@ -160,12 +172,13 @@ class Waiting(deque[Noted]):
         same: Alike | None,
     ) -> None:
         """Add messages of one topic that came together."""
-        self.extend(batches_of(topic, properties, positions, store_timestamp, same))
-        self._came_together += len(properties)
+        for batch in batches_of(topic, properties, positions, store_timestamp, same):
+            self.append(batch)
+            self._came_together += batch.work
 
     @property
     def many(self) -> bool:
-        """Whether many came together since the last `drop`."""
+        """Whether much to do came together since the last `drop`."""
         return self._came_together >= _MANY
 
     def joined(
@@ -192,7 +205,8 @@ class Waiting(deque[Noted]):
             positions += batch.positions
         characters = sum([batch.characters for batch in found])
         last = found[-1].store_timestamp
-        return NotedBatch(first.topic, properties, positions, last, characters), len(found)
+        joined = NotedBatch(first.topic, properties, positions, last, characters, parts=found)
+        return joined, len(found)
 
     def drop(self, count: int) -> None:
         """Drop the first batches, which are in the index."""

@@ -107,3 +107,64 @@ async def test_batches_that_are_indexed_together_keep_their_times(
         indexes.append(files.open(f"index/{name}").pread(size, 0)[TIMES:])
     assert joined
     assert indexes[0] == indexes[1]
+
+
+async def test_the_last_time_of_a_file_is_that_of_its_last_entry(
+    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where messages without entries came behind it, and are indexed with it."""
+    monkeypatch.setattr(noted, "_MANY", 9)
+    calls: list[Callable[[], None]] = []
+    config = small_config(flush_interval_consume_queue=60_000)
+    async with open_store(MemoryFileSystem(write_through=True), config) as store:
+        store.put_off(lambda _call: False, lambda call: calls.append(call) is None)
+        store.put_batch(message(body=encode_batch([(0, b"body", b"KEYS\x01k\x02")])))
+        await store.query("TopicA", "k", 1)
+        wanted = []
+        for name in ["KEYS"] * 3 + ["SAME"] * 5:
+            assert not calls
+            text = f"more\x01{'x' * 40}\x02{name}\x01k\x02".encode()
+            result = store.put_batch(message(body=encode_batch([(0, b"body", text)])))
+            if name == "KEYS":
+                wanted = [result.store_timestamp, result.physical_offset]
+            await trio.sleep(0.004)
+        [call] = calls
+        call()
+        assert store._index.pending == 0
+        assert [*store._index.last_update] == wanted
+
+
+async def test_few_messages_are_indexed_with_the_next_flush(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Those that are not enough for the work between requests."""
+    calls: list[Callable[[], None]] = []
+    async with open_store(MemoryFileSystem(write_through=True)) as store:
+        store.put_off(lambda _call: False, lambda call: calls.append(call) is None)
+        index = store._index
+        for first in (0, 10):
+            items = [(0, b"body", b"UNIQ_KEY\x01%032X\x02" % (first + n)) for n in range(10)]
+            positions = store.put_batch(message(body=encode_batch(items))).physical_offsets or ()
+            assert index.pending == 10
+            assert index.indexed_up_to(store.dispatched.value) == positions[0]
+            await trio.sleep(1.5)
+            assert index.pending == 0
+            assert index.last_update[1] == positions[-1]
+        assert not calls
+
+
+async def test_few_messages_with_much_to_index_do_not_wait(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """As their properties would fill the memory before the next flush."""
+    calls: list[Callable[[], None]] = []
+    config = small_config(mapped_file_size_commit_log=1 << 20)
+    async with open_store(MemoryFileSystem(write_through=True), config) as store:
+        store.put_off(lambda _call: False, lambda call: calls.append(call) is None)
+        store.put(message())
+        await store.query("TopicA", "U1", 1)
+        for number in range(8):
+            text = b"UNIQ_KEY\x01%032X\x02more\x01%b\x02" % (number, b"x" * 30_000)
+            store.put_batch(message(body=encode_batch([(0, b"body", text)])))
+            calls.pop()()
+            assert store._index.pending == 0
