@@ -77,63 +77,6 @@ async def test_the_index_of_batches_is_that_of_single_messages(
     assert left[0] == 3
 
 
-async def test_batches_that_are_indexed_together_keep_their_times(
-    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """An entry has the second of its message, also where a batch joins several."""
-    indexes: list[bytes] = []
-    calls: list[Callable[[], None]] = []
-    joined = 0
-    for many in (3, 60):
-        monkeypatch.setattr(noted, "_MANY", many)
-        files = MemoryFileSystem(write_through=True)
-        config = small_config(
-            mapped_file_size_commit_log=1 << 16, flush_interval_consume_queue=60_000
-        )
-        async with open_store(files, config) as store:
-            store.put_off(lambda _call: False, lambda call: calls.append(call) is None)
-            for first in range(0, 120, 3):
-                keys = range(first, first + 3)
-                items = [(0, b"body", b"UNIQ_KEY\x01%032X\x02" % key) for key in keys]
-                store.put_batch(message(body=encode_batch(items)))
-                before = store._index.pending
-                for call in calls:
-                    call()
-                    joined += before > 3
-                calls.clear()
-                await trio.sleep(0.07)
-            await store.query("TopicA", "0", 1)
-        [(name, size)] = files.file_sizes("index")
-        indexes.append(files.open(f"index/{name}").pread(size, 0)[TIMES:])
-    assert joined
-    assert indexes[0] == indexes[1]
-
-
-async def test_the_last_time_of_a_file_is_that_of_its_last_entry(
-    autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where messages without entries came behind it, and are indexed with it."""
-    monkeypatch.setattr(noted, "_MANY", 9)
-    calls: list[Callable[[], None]] = []
-    config = small_config(flush_interval_consume_queue=60_000)
-    async with open_store(MemoryFileSystem(write_through=True), config) as store:
-        store.put_off(lambda _call: False, lambda call: calls.append(call) is None)
-        store.put_batch(message(body=encode_batch([(0, b"body", b"KEYS\x01k\x02")])))
-        await store.query("TopicA", "k", 1)
-        wanted = []
-        for name in ["KEYS"] * 3 + ["SAME"] * 5:
-            assert not calls
-            text = f"more\x01{'x' * 40}\x02{name}\x01k\x02".encode()
-            result = store.put_batch(message(body=encode_batch([(0, b"body", text)])))
-            if name == "KEYS":
-                wanted = [result.store_timestamp, result.physical_offset]
-            await trio.sleep(0.004)
-        [call] = calls
-        call()
-        assert store._index.pending == 0
-        assert [*store._index.last_update] == wanted
-
-
 async def test_few_messages_are_indexed_with_the_next_flush(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
