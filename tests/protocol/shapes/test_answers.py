@@ -273,3 +273,56 @@ def test_answers_that_changed_often_are_cut_again_after_a_while() -> None:
         assert cut_of(connection, [stored(number, version=number)] * 2) <= 1
     assert not cut_of(connection, (stored(number) for number in range(900)))
     assert cut_of(connection, (stored(number) for number in range(1000))) >= 800
+
+
+def other(number: int, name: str, **more: Any) -> Command:
+    """An answer of a kind that has its name."""
+    answer = Command.response(0)
+    answer.opaque, answer.ext_fields = number, {name: str(number), **more}
+    return answer
+
+
+def test_of_many_kinds_only_few_are_remembered() -> None:
+    """Those that are cut among them, whatever else comes."""
+    connection = Connection()
+    connection.expect_alike()
+    cut_of(connection, (other(number, "ab"[number % 2]) for number in range(10)))
+    cut_of(connection, (other(number, f"n{number}") for number in range(1000)))
+    shapes = connection._shapes
+    assert shapes is not None
+    assert len(shapes._kinds) == 4
+    assert {"a", "b"} <= set().union(*shapes._kinds)
+    # They need no time to be cut again after a change.
+    assert cut_of(connection, (other(number, "a", b="") for number in range(4))) == 0
+    assert cut_of(connection, (other(number, "a") for number in range(10))) == 10
+
+
+def test_a_kind_that_becomes_frequent_takes_the_place_of_another() -> None:
+    """Only once it came many times; of the one that did not come last."""
+    connection = Connection()
+    connection.expect_alike()
+    cut_of(connection, (other(number, "ab"[number % 2]) for number in range(10)))
+    assert not cut_of(connection, (other(number, "c") for number in range(16)))
+    assert cut_of(connection, (other(number, "b") for number in range(10))) == 10
+    assert not cut_of(connection, (other(number, "c") for number in range(1)))
+    assert cut_of(connection, (other(number, "c") for number in range(20))) == 20
+    assert cut_of(connection, (other(number, "b") for number in range(10))) == 10
+    assert not cut_of(connection, (other(number, "a") for number in range(10)))
+
+
+def test_what_differed_once_may_always_differ() -> None:
+    connection = Connection()
+    connection.expect_alike()
+    answers = [other(1, "a", b=b) for b in "xy"] + [other(n, "a", b="y") for n in range(50)]
+    assert cut_of(connection, answers) >= 48
+    assert cut_of(connection, (other(1, "a", b=b) for b in "pqrs")) == 4
+
+
+def test_whoever_gets_an_answer_may_change_it() -> None:
+    connection = Connection()
+    connection.expect_alike()
+    for number in range(10):
+        (answer,) = connection.receive_commands(encode_frame(other(number, "a", b="1")))
+        assert answer.ext_fields == {"a": str(number), "b": "1"}
+        if type(answer) is not CutAnswer:
+            answer.ext_fields.pop("a")

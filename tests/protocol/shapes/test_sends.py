@@ -370,3 +370,32 @@ def test_a_frame_that_is_too_long_is_refused_behind_requests_that_are_cut() -> N
     found = connection.receive_commands(stream + large)
     assert found == alone(frames)
     assert "1000" in str(connection.error) or "996" in str(connection.error)
+
+
+def test_requests_with_the_fields_of_sends_are_no_sends() -> None:
+    """Batches have the same ones, and come together too."""
+    connection = expecting()
+    frames = [encode_frame(sent(number, code=320)) for number in range(1, 50)]
+    for request in connection.receive_commands(b"".join(frames)):
+        assert (type(request), request.code) == (Command, 320)
+
+
+def test_long_headers_are_decoded() -> None:
+    """A pattern of one would take long to make, and much memory."""
+    connection = expecting()
+    fields = {**sent(1).ext_fields, "a": "P" * headers.LONGEST}
+    requests = connection.receive_commands(20 * encode_frame(sent(1, ext_fields=fields)))
+    assert {type(request) for request in requests} == {Command}
+    shapes = connection._send_shapes
+    assert shapes is not None
+    assert not shapes._shapes
+    assert not shapes._tries.resting
+
+
+def test_headers_that_cannot_be_a_shape_are_not_tried_each_time() -> None:
+    connection = expecting()
+    fields = {**sent(1).ext_fields, "a": "Größe"}
+    connection.receive_commands(20 * encode_frame(sent(1, ext_fields=fields)))
+    shapes = connection._send_shapes
+    assert shapes is not None
+    assert shapes._tries.resting > 1000
