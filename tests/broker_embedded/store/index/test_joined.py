@@ -42,11 +42,12 @@ class Index:
 
     def state(self) -> tuple[int, ...]:
         """What changes with each message that has entries."""
-        files = self.service.files
-        if not files or files[-1].count == 1:
+        # A file may be begun sooner or later than the first entry in it.
+        files = [file for file in self.service.files if file.count > 1]
+        if not files:
             return ()
         last = files[-1]
-        return len(files), last.count, last.used_slots, *self.service.last_update
+        return len(files), last.count, last.used_slots, last.end_timestamp, last.end_offset
 
     def contents(self) -> list[bytes]:
         for file in self.service.files:
