@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import trio
 
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.protocol.message_codec import decode_message
+from rocketmq_sdk.testing.faulty_device import PowerCutError
+from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from support.store import message
 
 if TYPE_CHECKING:
     from random import Random
 
     from rocketmq_sdk.broker_embedded.store.message_store import MessageStore
-    from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 
 Key = tuple[str, int, int]
 GONE = "Fleeting"
 """A topic that is deleted now and then."""
+_OWN_KEY = re.compile(rb"UNIQ_KEY\x01[0-9A-F]{32}\x02")
+"""A unique key that no other message has."""
 
 
 class Wanted:
@@ -63,6 +67,10 @@ class Wanted:
             size = int.from_bytes(data[at : at + 4])
             self.written.setdefault(int(name) + offset + at, set()).add(data[at : at + size])
             at += size
+
+    def owes(self, key: Key, position: int) -> bool:
+        """Whether a message was accepted there, and not deleted since."""
+        return key in self.accepted and self.accepted[key][0] == position
 
     def forget_topic(self, topic: str) -> None:
         for table in (self.durable, self.accepted):
@@ -183,22 +191,40 @@ async def check_index(store: MessageStore, wanted: Wanted, generator: Random) ->
     """Some messages of what the store owes are found by their keys."""
     if not store.config.message_index_enable:
         return
-    keyed = [
-        (key, position)
-        for key, (position, record) in wanted.accepted.items()
-        if position not in wanted.damaged and b"KEYS\x01" in record
+    keyed: dict[str, list[tuple[Key, int]]] = {"KEYS": [], "UNIQ_KEY": []}
+    for key, (position, record) in wanted.accepted.items():
+        if position not in wanted.damaged:
+            if b"KEYS\x01" in record:
+                keyed["KEYS"].append((key, position))
+            if _OWN_KEY.search(record):
+                keyed["UNIQ_KEY"].append((key, position))
+    chosen = [
+        (name, key, position)
+        for name, found in keyed.items()
+        for key, position in generator.sample(found, min(3, len(found)))
     ]
-    for key, position in generator.sample(keyed, min(3, len(keyed))):
-        name = decode_message(wanted.accepted[key][1], inflate=False).properties["KEYS"]
-        with trio.move_on_after(60):
-            # What a full disk has made way for meanwhile is owed no more.
-            while (
-                position >= store.min_physical_offset
-                and position not in (await store.query(key[0], name, 32)).physical_offsets
-            ):
-                await trio.sleep(1)
-            continue
-        raise AssertionError(f"{key} at {position} is not found by its key {name}")
+    for name, key, position in chosen:
+        if wanted.owes(key, position):
+            text = decode_message(wanted.accepted[key][1], inflate=False).properties[name]
+            await _find(store, wanted, key, position, text)
+
+
+async def _find(store: MessageStore, wanted: Wanted, key: Key, position: int, text: str) -> None:
+    """Wait until a message is found, or owed no more: a full disk made way for it, its
+    topic was deleted, or the store is dead.
+    """
+    with trio.move_on_after(60):
+        while wanted.owes(key, position) and position >= store.min_physical_offset:
+            try:
+                if position in (await store.query(key[0], text, 32)).physical_offsets:
+                    return
+            except PowerCutError:
+                return
+            if isinstance(store.files, FaultyFileSystem) and store.files.dead:
+                return
+            await trio.sleep(1)
+        return
+    raise AssertionError(f"{key} at {position} is not found by its key {text}")
 
 
 def check_config(files: FaultyFileSystem, wanted: Wanted) -> None:

@@ -31,7 +31,8 @@ from rocketmq_sdk.errors import StoreError
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from rocketmq_sdk.transport.memory import MemoryNetwork
-from support.crash import TOPICS, Life, make_config
+from support.crash import make_config
+from support.crash_life import TOPICS, Life
 from support.crash_owed import Key, Wanted, check, lost_only_properties, read_all
 from support.replication import ADDRESS, log_of, open_master, open_slave
 from support.seeded import VirtualClock

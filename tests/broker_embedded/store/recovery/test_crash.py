@@ -20,7 +20,8 @@ from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError, S
 from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_device import PowerCutError
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
-from support.crash import Life, run_seed
+from support.crash import run_seed
+from support.crash_life import Life
 from support.seeded import run_alone, run_seeds
 from support.store import bodies, message, open_store, small_config
 
@@ -44,7 +45,7 @@ FORKS = 8
     ],
 )
 def test_points_that_once_failed(seed: int) -> None:
-    run_alone(run_seed, seed)
+    run_alone(partial(run_seed, together=False), seed)
 
 
 @pytest.mark.parametrize(
