@@ -233,7 +233,7 @@ class QueueDispatcher:
         if isinstance(queue, ConsumeQueue) and head.sys_flag & SysFlag.INNER_BATCH:
             return True
         if offset != queue.max_offset:
-            if (offset > queue.max_offset or not queue.max_physical) and not from_start:
+            if offset > queue.max_offset and not from_start:
                 return False
             if not self._bridge(queue, offset, head.position):
                 return True
@@ -282,13 +282,6 @@ class QueueDispatcher:
                     extra=fields,
                 )
             return True
-        return self._go_back(queue, offset, position)
-
-    @staticmethod
-    def _go_back(queue: Queue, offset: int, position: int) -> bool:
-        """`_bridge` for an offset that the queue should have already."""
-        where = queue.topic, queue.queue_id
-        fields = about(topic=queue.topic, queue=queue.queue_id)
         if isinstance(queue, ConsumeQueue) and queue.end - queue.first == 1 and queue.first > 0:
             _log.error(
                 "%s queue %d begins at offset %d: %s %d; left out",
@@ -304,19 +297,6 @@ class QueueDispatcher:
         if offset == 0:
             _log.warning("%s queue %d begins again at position %d", *where, position, extra=fields)
             queue.clear()
-            return True
-        if not queue.max_physical:
-            # Of its first files one is gone, and the next one has nothing.
-            _log.warning(
-                "%s queue %d lacks the units from %d to %d; built again from the log",
-                *where,
-                offset,
-                queue.max_offset,
-                extra=fields,
-            )
-            queue.clear()
-            if isinstance(queue, ConsumeQueue):
-                queue.start_at(offset)
             return True
         _log.warning(
             "%s queue %d: the record at %d repeats the offset %d; left out",

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 UNIT: Final = Struct(">qiq")
 PRE_BLANK_SIZE: Final = 0x7FFFFFFF
+ANYWHERE: Final = (1 << 63) - 1
+"""A position behind every record."""
 PRE_BLANK: Final = UNIT.pack(0, PRE_BLANK_SIZE, 0)
 _TAIL_LIMIT: Final = 64 * 1024
 _TAIL_KEPT: Final = 16 * 1024
@@ -281,11 +283,14 @@ class UnitChain:
         """The position of the first record, if units in front of it may be lost.
 
         Retention removes whole files, and a first file that is missing looks the same.
-        None when the first file tells that nothing is missing.
+        `ANYWHERE` without a unit, as a power cut may leave a file whose forerunners it
+        lost. None when the first file tells that nothing is missing.
         """
         held = self.first_held
-        if not self._files.files or not held or self.first != held or held == self.end:
+        if not self._files.files or not held or self.first != held:
             return None
+        if held == self.end:
+            return ANYWHERE
         position, size, _code = self._read_unit(held)
         return None if size == PRE_BLANK_SIZE else position
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from rocketmq_sdk.broker_embedded.store.log.record import is_dispatched
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue import ConsumeQueue
 from rocketmq_sdk.broker_embedded.store.queues.consume_queue_table import is_rebuilt
+from rocketmq_sdk.broker_embedded.store.queues.unit_chain import ANYWHERE
 from rocketmq_sdk.broker_embedded.store.recovery.log_scanner import LogScanner
 
 if TYPE_CHECKING:
@@ -121,15 +122,18 @@ class LostUnits:
             key = head.topic, head.queue_id
             found = doubtful.get(key)
             if (
-                found is not None
-                and head.queue_offset < found.min_offset
-                and is_dispatched(head.sys_flag)
-                and head.position >= self._deleted.get(head.topic, 0)
+                found is None
+                or not is_dispatched(head.sys_flag)
+                or head.position < self._deleted.get(head.topic, 0)
             ):
+                continue
+            if head.queue_offset < found.min_offset:
                 self._tell(key, f"the units from {head.queue_offset} to {found.min_offset}")
                 del doubtful[key]
                 found.clear()
                 yield head.position
+            elif found.may_lack_earlier == ANYWHERE:
+                del doubtful[key]  # this is its first record
 
     def _without_extension(self) -> Iterator[int]:
         """Where to begin for queues whose units point to nothing."""

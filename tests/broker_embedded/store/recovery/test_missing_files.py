@@ -106,6 +106,47 @@ async def test_a_queue_that_lost_its_first_file_and_what_the_next_one_had_is_bui
     files.write("abort", b"1")
     async with open_store(files, CONFIG) as store:
         assert (store.min_offset(topic, 0), bodies(store, topic)) == (first, wanted)
+async def expired() -> FaultyFileSystem:
+    """What retention left of them."""
+    files = FaultyFileSystem()
+    await fill(files)
+    async with open_store(files, CONFIG) as store:
+        with trio.fail_after(36_000):
+            while store.min_offset("TopicA", 0) < COUNT // 2:
+                store.retention.clean_now()
+                files.told_used_ratio = 0.95
+                await trio.sleep(1)
+        files.told_used_ratio = None
+    return files
+
+
+def leave_empty(files: FaultyFileSystem | MemoryFileSystem, directory: str, chosen: str) -> None:
+    """Of the files of a queue only one is left, with zeros."""
+    for name, size in files.file_sizes(directory):
+        if f"{directory}/{name}" == chosen:
+            files.open(chosen).pwrite(bytes(size), 0)
+        else:
+            files.remove(f"{directory}/{name}")
+
+
+@pytest.mark.parametrize("stop", ["clean", "killed", "no note"])
+@pytest.mark.parametrize("topic", ["TopicA", "TopicC"])
+async def test_a_queue_that_has_but_an_empty_file_of_the_middle_is_built_again(
+    topic: str, stop: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a power cut may leave files of which none is durable."""
+    files = await filled()
+    directory = f"consumequeue/{topic}/0"
+    leave_empty(files, directory, file_of(files, directory, "middle"))
+    if stop == "killed":
+        files.write("abort", b"1")
+    elif stop == "no note":
+        files.remove("cleanStop.json")
+    await check_whole(files)
+    assert f"{topic} queue 0 lacks the units from 0 to 30" in caplog.text
+    caplog.clear()
+    await check_whole(files)
+    assert "lacks" not in caplog.text
 
 
 @pytest.mark.parametrize("stop", ["clean", "killed"])
@@ -147,15 +188,8 @@ async def test_a_topic_that_another_broker_deleted_does_not_come_back() -> None:
 async def test_files_that_retention_removed_are_not_missed(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
-    files = FaultyFileSystem()
-    await fill(files)
+    files = await expired()
     async with open_store(files, CONFIG) as store:
-        with trio.fail_after(36_000):
-            while store.min_offset("TopicA", 0) < COUNT // 2:
-                store.retention.clean_now()
-                files.told_used_ratio = 0.95
-                await trio.sleep(1)
-        files.told_used_ratio = None
         first = store.min_offset("TopicA", 0)
     assert files.file_sizes("consumequeue/TopicA/0")[0][0] > "0" * 20
     for stop in ("clean", "killed", "no note"):
@@ -168,6 +202,27 @@ async def test_files_that_retention_removed_are_not_missed(
             assert store.min_offset("TopicA", 0) == first
         assert "lacks" not in caplog.text
         assert "missing" not in caplog.text
+
+
+@pytest.mark.parametrize("stop", ["clean", "killed", "no note"])
+async def test_an_empty_file_hides_no_units_behind_those_that_expired(
+    stop: str, autojump_clock: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = await expired()
+    last = f"consumequeue/TopicC/0/{COUNT // 10 * 200 - 200:020d}"
+    assert files.exists(last)
+    async with open_store(files, CONFIG) as store:
+        first = store.min_offset("TopicC", 0)
+    assert 0 < first < COUNT - 10
+    leave_empty(files, "consumequeue/TopicC/0", last)
+    if stop == "killed":
+        files.write("abort", b"1")
+    elif stop == "no note":
+        files.remove("cleanStop.json")
+    async with open_store(files, CONFIG) as store:
+        assert store.min_offset("TopicC", 0) == first
+        assert bodies(store, "TopicC") == QUEUES["TopicC", 0][first:]
+    assert f"TopicC queue 0 lacks the units from {first} to {COUNT - 10}" in caplog.text
 
 
 @pytest.mark.parametrize("stop", ["clean", "killed"])
