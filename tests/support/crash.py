@@ -46,6 +46,9 @@ def larger(config: StoreConfig, generator: Random) -> StoreConfig:
         mapped_file_size_commit_log=generator.choice(
             [config.mapped_file_size_commit_log, 16384, 65536, 65536]
         ),
+        flush_interval_consume_queue=generator.choice(
+            [config.flush_interval_consume_queue, config.flush_interval_consume_queue, 5000]
+        ),
         max_hash_slot_num=slots,
         max_index_num=4 * slots,
     )
@@ -169,6 +172,13 @@ async def run_seed(seed: int, *, forks: int = 0, together: bool = True) -> int:
             )
         if generator.random() < 0.1:
             files.limit_bytes = files.used_bytes + generator.randrange(40) * 1024
+        if together and generator.random() < 0.1:
+            files.faults.fail(
+                Operation.CREATE,
+                "index/*",
+                after=generator.randrange(4),
+                times=generator.choice([1, 3]),
+            )
         clean = await _live(
             life_number,
             files,

@@ -7,6 +7,7 @@ what nobody waits for, which a crash may come before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ from support.crash_owed import GONE, Key, Wanted, check_index, properties_start
 from support.store import BORN_HOST, message
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
     from random import Random
 
     from rocketmq_sdk.broker_embedded.store.append.run import Lane
@@ -71,6 +72,19 @@ class Send:
             born_timestamp=BORN,
             tags_code=tags_code(self.tag),
         )
+
+
+@attrs.define
+class Served:
+    """Sends that were put with one call, and where their records are."""
+
+    result: PutResult
+    positions: Sequence[int]
+    offsets: Sequence[int]
+
+
+Waiting = tuple[PutResult, list[tuple[Key, int]]]
+"""What is durable with a put."""
 
 
 class Client:
@@ -172,33 +186,18 @@ class TogetherLife(Life):
         run takes.
         """
         sends = self._sends(self.generator.choice([2, 3, 8, 20, 64, 64]))
-        most = self.generator.choice([4, 16, 64, 64])
         one_write = self.generator.random() < 0.5
         if one_write:
             self.store.begin()
-        served: list[tuple[PutResult, list[int], list[int]]] = []
-        at = 0
-        while at < len(sends):
-            result, positions, offsets = self._run(sends[at : at + most]) or self._alone(sends[at])
-            if not result.ok:
-                break
-            served.append((result, positions, offsets))
-            at += len(positions)
+        served = self._serve(sends)
         if one_write:
             try:
                 self.store.end()
             except StoreError:
                 return
-        if self.files.dead or not served:
+        if self.files.dead:
             return
-        waiting: list[tuple[PutResult, list[tuple[Key, int]]]] = []
-        arrived = iter(sends)
-        for result, positions, offsets in served:
-            owed = [
-                self.has(next(arrived), offset, position)
-                for offset, position in zip(offsets, positions, strict=True)
-            ]
-            waiting.append((result, owed))
+        waiting = self._have(sends, served)
         self.chunk_ends()
         if self.generator.random() < 0.5 or not self.store.tells_durable:
             for result, owed in waiting:
@@ -206,6 +205,33 @@ class TogetherLife(Life):
         else:
             for result, owed in waiting:
                 self.store.when_durable(result, partial(self.told, owed))
+
+    def _serve(self, sends: Sequence[Send]) -> list[Served]:
+        """Put sends until one is refused."""
+        most = self.generator.choice([4, 16, 64, 64])
+        served: list[Served] = []
+        at = 0
+        while at < len(sends):
+            one = self._run(sends[at : at + most]) or self._alone(sends[at])
+            if not one.result.ok:
+                break
+            served.append(one)
+            at += len(one.positions)
+        return served
+
+    def _have(self, sends: Sequence[Send], served: Sequence[Served]) -> list[Waiting]:
+        """The store has what it took, and owes it."""
+        arrived = iter(sends)
+        return [
+            (
+                one.result,
+                [
+                    self.has(next(arrived), offset, position)
+                    for offset, position in zip(one.offsets, one.positions, strict=True)
+                ],
+            )
+            for one in served
+        ]
 
     def _sends(self, count: int) -> list[Send]:
         """Sends of one producer: mostly to the same topic as the one before."""
@@ -225,7 +251,7 @@ class TogetherLife(Life):
             sends.append(Send(topic, queue_id, body, text + SUFFIX, tag))
         return sends
 
-    def _run(self, sends: list[Send]) -> tuple[PutResult, list[int], list[int]] | None:
+    def _run(self, sends: Sequence[Send]) -> Served | None:
         """Put the first sends as a run; None where that takes none."""
         run = self.store.begin_run()
         if run is None:
@@ -242,11 +268,12 @@ class TogetherLife(Life):
         if not run.messages or not self.store.put_run(run, BORN_HOST):
             return None
         start = run.positions[0]
-        return PutResult(PutStatus.PUT_OK, start, run.end - start), run.positions, run.offsets
+        result = PutResult(PutStatus.PUT_OK, start, run.end - start)
+        return Served(result, run.positions, run.offsets)
 
-    def _alone(self, send: Send) -> tuple[PutResult, list[int], list[int]]:
+    def _alone(self, send: Send) -> Served:
         result = self.store.put(send.message())
-        return result, [result.physical_offset], [result.queue_offset]
+        return Served(result, [result.physical_offset], [result.queue_offset])
 
     def has(self, send: Send, offset: int, position: int) -> tuple[Key, int]:
         """A message was accepted: the store has it as it was sent."""
@@ -260,8 +287,10 @@ class TogetherLife(Life):
         return owed
 
     async def put_alike(self) -> None:
-        """A client's batch of many messages that are alike, or two in a row."""
-        waiting: list[tuple[PutResult, list[tuple[Key, int]]]] = []
+        """A client's batch of many messages that are alike; or two, or plain sends
+        behind it before its answer has left.
+        """
+        waiting: list[Waiting] = []
         for _ in range(self.generator.choice([1, 1, 1, 2])):
             self.off.alone = self.generator.random() < 0.8
             sends = self._batch()
@@ -271,13 +300,15 @@ class TogetherLife(Life):
             if self.files.dead:
                 return
             if result.ok:
-                owed = [
-                    self.has(send, result.queue_offset + index, position)
-                    for index, (send, position) in enumerate(
-                        zip(sends, result.physical_offsets or [], strict=True)
-                    )
-                ]
-                waiting.append((result, owed))
+                positions = result.physical_offsets or []
+                offsets = range(result.queue_offset, result.queue_offset + len(sends))
+                waiting += self._have(sends, [Served(result, positions, offsets)])
+        if self.generator.random() < 0.2:
+            sends = self._sends(self.generator.choice([1, 5, 20]))
+            served = self._serve(sends)
+            if self.files.dead:
+                return
+            waiting += self._have(sends, served)
         self.chunk_ends()
         for result, owed in waiting:
             await self.wait(result, owed)
