@@ -46,9 +46,7 @@ def larger(config: StoreConfig, generator: Random) -> StoreConfig:
         mapped_file_size_commit_log=generator.choice(
             [config.mapped_file_size_commit_log, 16384, 65536, 65536]
         ),
-        flush_interval_consume_queue=generator.choice(
-            [config.flush_interval_consume_queue, config.flush_interval_consume_queue, 5000]
-        ),
+        flush_interval_consume_queue=generator.choice([config.flush_interval_consume_queue, 5000]),
         max_hash_slot_num=slots,
         max_index_num=4 * slots,
     )
@@ -139,6 +137,33 @@ async def _check_forks(forks: Forks, config: StoreConfig) -> int:
     return len(taken)
 
 
+def _arm(files: FaultyFileSystem, generator: Random, *, together: bool) -> None:
+    """Choose when a life ends, and what fails before."""
+    files.cut_at = files.operations + generator.choice(
+        [generator.randrange(1, 30), generator.randrange(1, 300), 10_000]
+    )
+    if generator.random() < SYNC_FAILURES:
+        files.faults.fail(Operation.SYNC, after=generator.randrange(19), times=1)
+    if generator.random() < 0.1:
+        files.faults.fail(Operation.WRITE, after=generator.randrange(59), times=1)
+    if generator.random() < 0.15:
+        files.faults.fail(
+            Operation.READ,
+            generator.choice(READ),
+            after=generator.choice([0, 0, generator.randrange(40)]),
+            times=1,
+        )
+    if generator.random() < 0.1:
+        files.limit_bytes = files.used_bytes + generator.randrange(40) * 1024
+    if together and generator.random() < 0.1:
+        files.faults.fail(
+            Operation.CREATE,
+            "index/*",
+            after=generator.randrange(4),
+            times=generator.choice([1, 3]),
+        )
+
+
 async def run_seed(seed: int, *, forks: int = 0, together: bool = True) -> int:
     """One run of several lives, each with so many power cuts beside it; gives the
     number of crashes and of these. Raises `AssertionError` for what the store got
@@ -156,29 +181,7 @@ async def run_seed(seed: int, *, forks: int = 0, together: bool = True) -> int:
     killed = False
     crashes = 0
     for life_number in range(generator.choice([1, 2, 2, 3])):
-        files.cut_at = files.operations + generator.choice(
-            [generator.randrange(1, 30), generator.randrange(1, 300), 10_000]
-        )
-        if generator.random() < SYNC_FAILURES:
-            files.faults.fail(Operation.SYNC, after=generator.randrange(19), times=1)
-        if generator.random() < 0.1:
-            files.faults.fail(Operation.WRITE, after=generator.randrange(59), times=1)
-        if generator.random() < 0.15:
-            files.faults.fail(
-                Operation.READ,
-                generator.choice(READ),
-                after=generator.choice([0, 0, generator.randrange(40)]),
-                times=1,
-            )
-        if generator.random() < 0.1:
-            files.limit_bytes = files.used_bytes + generator.randrange(40) * 1024
-        if together and generator.random() < 0.1:
-            files.faults.fail(
-                Operation.CREATE,
-                "index/*",
-                after=generator.randrange(4),
-                times=generator.choice([1, 3]),
-            )
+        _arm(files, generator, together=together)
         clean = await _live(
             life_number,
             files,
@@ -231,6 +234,7 @@ async def _last_life(
             for _ in range(3):
                 await life.put_run()
                 await life.put_alike()
+            await life.trickle()
             await life.catch_up()
             await check_index(store, wanted, generator)
         assert store.put(message(TOPICS[0], 0, b"still alive", tag="TagA")).ok

@@ -177,6 +177,7 @@ class TogetherLife(Life):
             self.put_run,
             self.put_run,
             self.put_alike,
+            self.trickle,
             self.look_up,
             self.catch_up,
         ]
@@ -185,7 +186,22 @@ class TogetherLife(Life):
         """Plain sends that arrived together: a run or several, and one by one what no
         run takes.
         """
-        sends = self._sends(self.generator.choice([2, 3, 8, 20, 64, 64]))
+        self.client.next_burst()
+        await self._put_run(self._sends(self.generator.choice([2, 3, 8, 20, 64, 64])))
+
+    async def trickle(self) -> None:
+        """Runs that are alike, each a moment after the other; nobody has time."""
+        self.client.next_burst()
+        topic = self.generator.choice(TOPICS)
+        for _ in range(self.generator.choice([3, 6])):
+            sends = self._sends(self.generator.choice([10, 20, 30]), topic)
+            await self._put_run(sends, idle=False)
+            if self.files.dead:
+                return
+            await trio.sleep(self.generator.choice([0.001, 0.02, 0.6]))
+        self.off.nobody_waits()
+
+    async def _put_run(self, sends: Sequence[Send], *, idle: bool = True) -> None:
         one_write = self.generator.random() < 0.5
         if one_write:
             self.store.begin()
@@ -198,7 +214,7 @@ class TogetherLife(Life):
         if self.files.dead:
             return
         waiting = self._have(sends, served)
-        self.chunk_ends()
+        self.chunk_ends(idle=idle)
         if self.generator.random() < 0.5 or not self.store.tells_durable:
             for result, owed in waiting:
                 await self.wait(result, owed)
@@ -233,10 +249,11 @@ class TogetherLife(Life):
             for one in served
         ]
 
-    def _sends(self, count: int) -> list[Send]:
-        """Sends of one producer: mostly to the same topic as the one before."""
+    def _sends(self, count: int, only: str = "") -> list[Send]:
+        """Sends of one producer, each mostly to the topic of the one before; or all to
+        one topic.
+        """
         generator, client = self.generator, self.client
-        client.next_burst()
         size, change = generator.choice([1, 10, 40]), generator.choice([0, 0.05, 0.3])
         topic, queue_id = generator.choice(PLACES)
         sends: list[Send] = []
@@ -245,6 +262,7 @@ class TogetherLife(Life):
                 topic = generator.choice([*TOPICS, *TOPICS, *TOPICS, GONE])
             if generator.random() < 0.4:
                 queue_id = generator.randrange(3)
+            topic = only or topic
             text, tag = client.properties()
             self.count += 1
             body = b"%d-%d " % (self.number, self.count) * generator.choice([size, size, 2 * size])
@@ -303,7 +321,8 @@ class TogetherLife(Life):
                 positions = result.physical_offsets or []
                 offsets = range(result.queue_offset, result.queue_offset + len(sends))
                 waiting += self._have(sends, [Served(result, positions, offsets)])
-        if self.generator.random() < 0.2:
+        if self.generator.random() < 0.5:
+            self.client.next_burst()
             sends = self._sends(self.generator.choice([1, 5, 20]))
             served = self._serve(sends)
             if self.files.dead:
@@ -330,13 +349,13 @@ class TogetherLife(Life):
             sends.append(Send(topic, queue_id, body, text, tag))
         return sends
 
-    def chunk_ends(self) -> None:
+    def chunk_ends(self, *, idle: bool = True) -> None:
         """What was put off is done, unless the process dies before."""
         if self.generator.random() < self.lost:
             self.files.halt()
             return
         self.off.answers_left()
-        if self.generator.random() < 0.8:
+        if idle and self.generator.random() < 0.8:
             self.off.nobody_waits()
 
     async def catch_up(self) -> None:
