@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
+    from rocketmq_sdk.protocol.command import Command
 
 TOPIC = "T"
 SETTLED = 90
@@ -71,6 +72,29 @@ class Story:
         body = self.body(b"plain")
         self.once.add(body)
         await self._send(peer, body, "")
+
+    async def burst(self, broker: EmbeddedBroker, peer: Peer) -> None:
+        """Plain messages of a producer that arrive together, which a broker puts as
+        runs.
+        """
+        first, now = self.count + 1, broker.core.clock.now_ms() & 0xFFFFFFFF
+        requests: list[Command] = []
+        bodies = [self.body(b"burst") for _ in range(self.generator.choice([2, 10, 40]))]
+        for number, body in enumerate(bodies, first):
+            unique = f"7F00000112345678ABCD{now:08X}{number & 0xFFFF:04X}"
+            requests.append(
+                send_request(
+                    TOPIC,
+                    body,
+                    queue_id=self.generator.randrange(2),
+                    properties=f"UNIQ_KEY\x01{unique}\x02WAIT\x01true\x02",
+                )
+            )
+        self.maybe.update(bodies)
+        self.once.update(bodies)
+        for body, answer in zip(bodies, await peer.ask_all(requests), strict=True):
+            if answer.code == 0:
+                self.owed.add(body)
 
     async def delayed(self, _broker: EmbeddedBroker, peer: Peer) -> None:
         level = self.generator.choice([1, 2])
@@ -126,6 +150,7 @@ class Story:
         kinds: list[Callable[[EmbeddedBroker, Peer], Awaitable[None]]] = [
             self.plain,
             self.plain,
+            self.burst,
             self.delayed,
             self.delayed,
             self.timed,

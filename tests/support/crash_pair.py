@@ -32,8 +32,9 @@ from rocketmq_sdk.testing.faults import Operation
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 from rocketmq_sdk.transport.memory import MemoryNetwork
 from support.crash import make_config
-from support.crash_life import TOPICS, Life
+from support.crash_life import TOPICS
 from support.crash_owed import Key, Wanted, check, lost_only_properties, read_all
+from support.crash_together import TogetherLife
 from support.replication import ADDRESS, log_of, open_master, open_slave
 from support.seeded import VirtualClock
 from support.store import message
@@ -49,7 +50,7 @@ FAILING = (Operation.READ, Operation.WRITE, Operation.ALLOCATE, Operation.CREATE
 """What fails on a disk that is full or cannot be read, for some operations."""
 
 
-class PairLife(Life):
+class PairLife(TogetherLife):
     """What happens at the master while its slave follows; a put that is answered well
     with both copies is owed by both.
     """
@@ -61,6 +62,8 @@ class PairLife(Life):
     def kinds(self) -> Sequence[Callable[[], Awaitable[None]]]:
         return [self.put] * 12 + [
             self.put_batch,
+            self.put_alike,
+            self.put_run,
             self.flush,
             self.sleep,
             self.sleep,
