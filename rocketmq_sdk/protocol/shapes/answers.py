@@ -96,8 +96,7 @@ class AnswerShapes:
         Raises as `decode_json_header`.
         """
         answer, tries = decode_json_header(text, b""), self._tries
-        if tries.resting:
-            tries.resting -= 1
+        if tries.let_go_by():
             if not tries.resting:
                 for kind in self._kinds.values():
                     kind.last = None  # it was long ago
@@ -128,7 +127,7 @@ class AnswerShapes:
             kind.decoded += 1
             if self._other is not None and kind.decoded < _FREQUENT:
                 return
-        self._tries.failed()  # one is used up, whatever comes of it
+        self._tries.use()
         shape = shape_of(text, answer, dict.fromkeys(kind.varying, PLAIN))
         self._use(kind, shape if shape is not None and shape.match(last[0]) else None)
 
@@ -136,8 +135,10 @@ class AnswerShapes:
         """Give a kind its shape, in the place of the one that it had, or of another."""
         old, kind.shape, kind.decoded = kind.shape, shape, 0
         used = [one for one in (self._shape, self._other) if one is not None and one is not old]
-        if shape is not None:
-            used[old is None :] = [shape, *used[old is None :]]
+        if shape is not None and old is None:
+            used[1:] = (shape, *used[1:])  # the last one that was cut stays in front
+        elif shape is not None:
+            used.insert(0, shape)
         self._shape, self._other = (*used, None, None)[:2]
         for other in self._kinds.values():
             if other.shape not in (self._shape, self._other):

@@ -74,7 +74,7 @@ class SendShape:
         if count:
             self.tries.worked()
         else:
-            self.tries.failed()
+            self.tries.use()
 
 
 def is_send(command: Command) -> bool:
@@ -109,9 +109,8 @@ class SendShapes:
         start, stop = offset + 8, offset + 4 + total
         rests = False
         for form in self._shapes:
-            if form.tries.resting:
-                form.tries.resting -= 1
-                rests = True
+            if form.tries.let_go_by():
+                rests = True  # and nothing is learned: this one may be of that shape
                 continue
             found = form.match(data, start, start + word)
             if found is not None:
@@ -125,10 +124,12 @@ class SendShapes:
 
     def _learn(self, text: bytes, command: Command) -> None:
         tries, shapes = self._tries, self._shapes
-        if tries.resting:
-            tries.resting -= 1
-        elif len(text) <= LONGEST and command.ext_fields.keys() >= _DIFFERING.keys():
-            tries.failed()  # one is used up, whatever comes of it
+        if (
+            not tries.let_go_by()
+            and len(text) <= LONGEST
+            and command.ext_fields.keys() >= _DIFFERING.keys()
+        ):
+            tries.use()
             shape = shape_of(text, command, _DIFFERING)
             if shape is not None:
                 shapes.append(SendShape(shape, command))

@@ -9,9 +9,9 @@ def rests_of(tries: Tries, count: int) -> list[int]:
     """How long it rests after each of so many tries for nothing."""
     rests = []
     for _ in range(count):
-        tries.failed()
+        tries.use()
         rests.append(tries.resting)
-        tries.resting = 0
+        assert sum(iter(tries.let_go_by, False)) == rests[-1]
     return rests
 
 
@@ -22,9 +22,8 @@ def test_each_rest_is_twice_as_long_as_the_one_before() -> None:
 def test_what_began_before_a_rest_makes_it_no_longer() -> None:
     tries = Tries(1, 10)
     for _ in range(5):
-        tries.failed()
-    assert tries.resting == 10
-    tries.resting = 0
+        tries.use()
+    assert sum(iter(tries.let_go_by, False)) == 10
     assert rests_of(tries, 1) == [20]
 
 

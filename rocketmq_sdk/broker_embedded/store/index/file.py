@@ -290,7 +290,10 @@ class IndexFile:
         return True
 
     def seconds(self, store_timestamp: int) -> int:
-        """What the entries of a message keep of its store time, once there are some."""
+        """What the entries of a message keep of its store time.
+
+        It is counted from that of the first message of the file, which has entries.
+        """
         begin = self.begin_timestamp
         if not 0 < begin <= store_timestamp:
             return 0

@@ -26,7 +26,7 @@ _MANY: Final = 64
 """Work that is worth to be done: for few messages it would take twice the time."""
 _MOST_JOINED: Final = 16
 _BEGINNING: Final = 32
-"""Bytes at which properties that are not those of one producer mostly differ."""
+"""Bytes in which properties of different producers mostly differ."""
 
 
 class NotedBatch:
@@ -86,7 +86,8 @@ class NotedBatch:
         own, others = self.properties[0], other.properties[0]
         return (
             self.topic == other.topic
-            and self.same is other.same is None
+            and self.same is None
+            and other.same is None
             and not self.made
             and not other.made
             and len(own) == len(others)
@@ -178,7 +179,10 @@ class Waiting(deque[Noted]):
 
     @property
     def many(self) -> bool:
-        """Whether much to do came together since the last `drop`."""
+        """Whether much to do came together since `drop` was called last.
+
+        What `IndexService.drain` has done meanwhile counts too: then it is early.
+        """
         return self._came_together >= _MANY
 
     def joined(
