@@ -27,7 +27,7 @@ from rocketmq_sdk.protocol.subscription import SubscriptionData, build_subscript
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator
 
     from rocketmq_sdk.broker_embedded.store.files.file_system import FileSystem
     from rocketmq_sdk.model.received import ReceivedMessage
@@ -140,11 +140,6 @@ class Peer:
             request = Command(request, ext_fields={name: str(value) for name, value in ext.items()})
         return await self.channel.call(request, timeout)
 
-    async def ask_all(self, requests: Sequence[Command], timeout: float = 60.0) -> list[Command]:
-        """Send requests that arrive together, and wait for their answers."""
-        calls = [self.channel.submit(request, timeout) for request in requests]
-        return [await call.wait() for call in calls]
-
     async def send(self, topic: str, body: bytes, **fields: Any) -> Command:
         """Send a message; it must be accepted."""
         answer = await self.ask(send_request(topic, body, **fields))
@@ -181,12 +176,6 @@ class PeerOfMortal(Peer):
         if self.files.dead:
             raise ConnectError("the broker is dead", outcome_unknown=True)
         return answer
-
-    async def ask_all(self, requests: Sequence[Command], timeout: float = 60.0) -> list[Command]:
-        answers = await super().ask_all(requests, timeout)
-        if self.files.dead:
-            raise ConnectError("the broker is dead", outcome_unknown=True)
-        return answers
 
 
 async def connect(

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from rocketmq_sdk.errors import RocketMQError
+from rocketmq_sdk.errors import ConnectError, RocketMQError
 from rocketmq_sdk.protocol.bodies.topics import TopicConfig
+from rocketmq_sdk.protocol.frame import decode_frame
 from rocketmq_sdk.testing.faulty_files import FaultyFileSystem
-from support.broker import Peer, open_on, send_request
+from support.broker import Peer, PeerOfMortal, open_on, send_request
+from support.chunks import exchange
 from support.popping import Popper
 from support.seeded import VirtualClock
 from support.transactions import (
@@ -87,13 +89,23 @@ class Story:
                     TOPIC,
                     body,
                     queue_id=self.generator.randrange(2),
+                    reconsume_times=0,
+                    batch=False,
                     properties=f"UNIQ_KEY\x01{unique}\x02WAIT\x01true\x02",
                 )
             )
+            requests[-1].opaque = number
         self.maybe.update(bodies)
         self.once.update(bodies)
-        for body, answer in zip(bodies, await peer.ask_all(requests), strict=True):
-            if answer.code == 0:
+        assert isinstance(peer, PeerOfMortal)
+        answers: dict[int, bytes] = {}
+        with trio.move_on_after(60):
+            answers = await exchange(broker, [requests])
+        if peer.files.dead:
+            raise ConnectError("the broker is dead", outcome_unknown=True)
+        for request, body in zip(requests, bodies, strict=True):
+            frame = answers.get(request.opaque)
+            if frame is not None and decode_frame(frame[4:]).code == 0:
                 self.owed.add(body)
 
     async def delayed(self, _broker: EmbeddedBroker, peer: Peer) -> None:
