@@ -12,9 +12,11 @@ import pytest
 import trio
 import trio.testing
 
+from rocketmq_sdk.broker_embedded.store.append.appender import Appender
 from rocketmq_sdk.broker_embedded.store.config import FlushDiskType
 from rocketmq_sdk.broker_embedded.store.flush.log_flusher import LogFlusher
 from rocketmq_sdk.broker_embedded.store.flush.sync_thread import SyncThread
+from rocketmq_sdk.broker_embedded.store.index.noted import NotedBatch
 from rocketmq_sdk.broker_embedded.store.messages import PutStatus
 from rocketmq_sdk.errors import StoreCorruptError, StoreError, StoreFullError, StoreLockedError
 from rocketmq_sdk.testing.faults import Operation
@@ -26,6 +28,9 @@ from support.seeded import run_alone, run_seeds
 from support.store import bodies, message, open_store, small_config
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rocketmq_sdk.broker_embedded.store.append.run import Run
     from rocketmq_sdk.broker_embedded.store.files.file_system import Mailbox
 
 POINTS = 150
@@ -109,6 +114,43 @@ def test_the_points_find_mistakes_between_the_sync_thread_and_the_loop(
     assert len(found) == 3
     assert all("lost " in text for text in found)
     assert not forks or "after a power cut before operation" in "".join(found)
+
+
+def of_any_topic(batch: NotedBatch, other: NotedBatch) -> bool:
+    """`NotedBatch.goes_with` without a look at topics."""
+    return batch.same is other.same is None and not batch.made and not other.made
+
+
+def into_reversed_queues(appender: Appender, run: Run, now: int) -> None:
+    """`Appender._into_queues` with the units of all queues but one in a wrong order."""
+    for lane in run.lanes[1:]:
+        lane.units.reverse()
+    _into_queues(appender, run, now)
+
+
+_into_queues = Appender._into_queues
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "mistake"),
+    [
+        (NotedBatch, "goes_with", of_any_topic),
+        (Appender, "_into_queues", into_reversed_queues),
+    ],
+)
+def test_the_points_find_mistakes_with_messages_that_came_together(
+    owner: type, name: str, mistake: Callable[..., object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, mistake)
+    found = 0
+    for seed in range(60):
+        try:
+            run_alone(run_seed, seed)
+        except (AssertionError, ExceptionGroup):
+            found += 1
+        if found == 3:
+            break
+    assert found == 3
 
 
 def test_only_what_was_synced_is_certain() -> None:
