@@ -106,6 +106,8 @@ async def test_a_queue_that_lost_its_first_file_and_what_the_next_one_had_is_bui
     files.write("abort", b"1")
     async with open_store(files, CONFIG) as store:
         assert (store.min_offset(topic, 0), bodies(store, topic)) == (first, wanted)
+
+
 async def expired() -> FaultyFileSystem:
     """What retention left of them."""
     files = FaultyFileSystem()
