@@ -51,7 +51,12 @@ async def test_sends_of_a_java_producer(
         "_admit",
         lambda asked: kinds.update(type(request) for request, _queue, _key in asked),
     )
-    async with EmbeddedBroker(tmp_path, listen=0, namesrv_listen=0) as broker:
+    async with EmbeddedBroker(
+        tmp_path,
+        listen=0,
+        namesrv_listen=0,
+        wait_time_mills_in_send_queue=60_000,  # the machine may stand still
+    ) as broker:
         producer = unique("p")
         group, namesrv = unique("pg"), broker.namesrv_address
         await json_driver.do("producer", id=producer, group=group, namesrv=namesrv)
