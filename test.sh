@@ -12,8 +12,10 @@ cd "$(dirname "$0")"
 
 python="${PYTHON:-python3}"
 [ -x .venv/bin/python ] || "$python" -m venv .venv
-# What is installed follows from pyproject.toml: while that stays as it is, so does the environment.
-if ! cmp -s pyproject.toml .venv/installed-for.toml; then
+# What is installed follows from pyproject.toml: while that stays as it is, so does the environment,
+# unless somebody has installed a copy of the package since: it would be tested instead of the tree.
+copied() { compgen -G ".venv/lib/python*/site-packages/rocketmq_sdk/__init__.py" > /dev/null; }
+if copied || ! cmp -s pyproject.toml .venv/installed-for.toml; then
     # Modules are compiled when they are first imported: most of what is installed never is.
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
         --use-pep517 -e '.[dev]'

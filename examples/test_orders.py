@@ -2,9 +2,14 @@
 
 It runs in virtual time.
 
-Run it with `pytest examples/test_orders.py`. `rocketmq_broker` comes with the package,
-`autojump_clock` with pytest-trio: when all tasks sleep the clock jumps, so a retry that
-comes after ten seconds costs the test nothing.
+Run it with `pytest examples/test_orders.py`; where you copy it to, `pyproject.toml` has
+
+    [tool.pytest.ini_options]
+    trio_mode = true
+
+`rocketmq_broker` comes with the package, `autojump_clock` with pytest-trio: when all
+tasks sleep the clock jumps, so a retry that comes after ten seconds costs the test
+nothing.
 """
 
 import trio
