@@ -60,7 +60,8 @@ class Outcome(NamedTuple):
 
     answers: dict[int, bytes]
     log: bytes
-    queues: dict[tuple[str, int], bytes]
+    queues: dict[tuple[str, int], tuple[bytes, int]]
+    """Their units, and where their last records end."""
     index: list[bytes]
     counts: dict[str, list[tuple[int, int, int, int]]]
     totals: tuple[int, int, int]
@@ -124,7 +125,7 @@ async def outcome_of(
                 for file in store._log.chain.files
             ),
             {
-                (topic, queue_id): queue.units(0, queue.end)
+                (topic, queue_id): (bytes(queue.units(0, queue.end)), queue.max_physical)
                 for topic, queues in table.items()
                 for queue_id, queue in queues.items()
             },

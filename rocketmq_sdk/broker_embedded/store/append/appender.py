@@ -261,7 +261,7 @@ class Appender:
         for lane in run.lanes:
             queue, units = lane.queue, lane.units
             if units and not queue.removed:
-                queue.append_all(b"".join(units), run.end)
+                queue.append_all(b"".join(units), lane.end)
                 if not queue.dirty:
                     self._mark_dirty(queue)
         if self._index.noting:

@@ -56,6 +56,14 @@ class Lane:
         self.middle = bytes((len(raw),)) + raw
         """What stands in a record between body and properties."""
 
+    @property
+    def end(self) -> int:
+        """Where its last record ends in the log; other lanes may have later ones."""
+        position: int
+        size: int
+        position, size, _code = UNIT.unpack(self.units[-1])
+        return position + size
+
 
 Numbers = tuple[int, int, int, int]
 """Flag, system flag, reconsume times and prepared offset of a message."""

@@ -55,6 +55,23 @@ async def test_nothing_is_read(caplog: pytest.LogCaptureFixture) -> None:
     assert await reopened(files, caplog) == (0, ALL)
 
 
+async def test_nothing_is_read_after_a_run(caplog: pytest.LogCaptureFixture) -> None:
+    """Each queue ends where its own last record does, not where the run ends."""
+    files = MemoryFileSystem(write_through=True)
+    async with open_store(files) as store:
+        for number in range(2):
+            assert store.put(message(queue_id=number, body=b"%d" % number)).ok
+        run = store.begin_run()
+        assert run is not None
+        lanes = [run.lane("TopicA", queue_id) for queue_id in (0, 1)]
+        for number in range(2, 6):
+            lane = lanes[number % 2]
+            assert lane is not None
+            run.messages.append((lane, b"%d" % number, b"", 1, (0, 0, 0, 0), 0))
+        assert store.put_run(run, b"\x7f\x00\x00\x01\x00\x00\x00\x01") == 4
+    assert await reopened(files, caplog) == (0, ALL[:6])
+
+
 @pytest.mark.parametrize(
     "doubt",
     [
