@@ -106,14 +106,17 @@ class CallTable:
         deadline = since + timeout
         call = slots[opaque] = PendingCall(slots, opaque, deadline, timeout, on_done)
         if deadline != math.inf:
-            heap = self._heap
-            if len(heap) > 2 * len(slots) + 64:
+            if self._is_stale():
                 self._rebuild()
             else:
-                heapq.heappush(heap, (deadline, opaque, opaque))
+                heapq.heappush(self._heap, (deadline, opaque, opaque))
             if deadline < self.due:
                 self.wake_at(deadline)
         return call
+
+    def _is_stale(self) -> bool:
+        """Whether most of the heap has been answered."""
+        return len(self._heap) > 2 * len(self.slots) + 64
 
     def _rebuild(self) -> None:
         """Leave out of the heap what has been answered."""
@@ -129,7 +132,7 @@ class CallTable:
 
         They have the opaques from `first` to `last`; others may stand between them.
         """
-        if first > last:  # the numbers began anew
+        if first > last or self._is_stale():  # the first: the numbers began anew
             self._rebuild()
         elif earliest != math.inf:
             heapq.heappush(self._heap, (earliest, first, last))

@@ -57,6 +57,20 @@ async def test_calls_in_runs_are_overdue_each_at_its_time(autojump_clock: MockCl
     assert [call.tag for call in calls.slots.values()] == [math.inf, math.inf]
 
 
+async def test_the_heap_stays_small_where_runs_are_answered_long_before_their_deadlines(
+    autojump_clock: MockClock,
+) -> None:
+    calls, noted = table(first=OPAQUE_MAX - 1000), Noted()
+    request = FORM, ("", ""), b"", trio.current_time(), 3600.0, None
+    for _ in range(2000):
+        _frames, found, _unsent = begin_requests(
+            calls, iter([request, request]), noted, ChannelLimits(), 0
+        )
+        calls.answer_from([answer(call.opaque) for call in found[1:]], 0)
+        calls.answer_from([answer(call.opaque) for call in found[:1]], 0)
+        assert len(calls._heap) <= 70
+
+
 async def test_limits_of_requests_that_leave_together(autojump_clock: MockClock) -> None:
     def begun(calls: CallTable, bodies: list[bytes], unsent: int = 0, **limits: int) -> int:
         requests = ((FORM, ("", ""), body, 0.0, 1.0, None) for body in bodies)
