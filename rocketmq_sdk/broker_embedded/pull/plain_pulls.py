@@ -153,7 +153,8 @@ class PlainPulls:
             requests, found, bounds, strict=False
         ):
             place = suggest(group, slave), following, low, high
-            if channel.in_process:
+            if channel.in_process or len(body) > RUN_BYTES:
+                # What may be too long for a frame is the channel's to refuse.
                 values = dict(zip(_VARYING, map(str, place), strict=True))
                 answers.append(self._template.command(values, bytes(body)))
             else:

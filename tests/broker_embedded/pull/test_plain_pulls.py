@@ -147,6 +147,22 @@ def test_a_chunk_gets_the_same_answers_as_its_pulls_one_by_one(
     assert run([requests], reset=reset) == alone
 
 
+async def test_an_answer_that_is_too_long_is_refused_as_to_one_that_comes_alone(
+    autojump_clock: MockClock,
+) -> None:
+    files = MemoryFileSystem(write_through=True)
+    async with open_on(files, max_transfer_bytes_on_message_in_memory=1 << 26) as (broker, peer):
+        for number in range(9):
+            await peer.send("plain", bytes(17 << 17 if number < 8 else 1))
+        await peer.ask(pull_request("plain", 8))
+        offsets = enumerate((0, 0, 5, 8))
+        pulls = [numbered(pull_request("plain", offset), opaque) for opaque, offset in offsets]
+        alone = await exchange(broker, [[pull] for pull in pulls])
+        assert await exchange(broker, [pulls]) == alone
+        codes = [decode_frame(alone[opaque][4:]).code for opaque in range(4)]
+        assert codes == [ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_ERROR, 0, 0]
+
+
 async def test_a_run_of_a_consumer_is_served_together_with_its_commit(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
