@@ -214,10 +214,11 @@ class CommandChannel(Channel):
         """
         first = commands[number]
         together = None if self._together is None else self._together(first.code)
-        if together is None or len(self._open) >= self.limits.max_requests_in_flight:
+        room = min(TOGETHER, self.limits.max_requests_in_flight - len(self._open))
+        if together is None or room <= 0:
             return None
         try:
-            answers = together(self, commands[number : number + TOGETHER])
+            answers = together(self, commands[number : number + room])
             for at, answer in enumerate(answers, number):
                 if answer is None and not commands[at].flag & FLAG_ONEWAY:
                     self._keep_open(commands[at])
@@ -227,7 +228,7 @@ class CommandChannel(Channel):
             requests = list(
                 takewhile(
                     lambda request: request.code == first.code and not request.is_response,
-                    commands[number : number + TOGETHER],
+                    commands[number : number + room],
                 )
             )
             logger.exception(

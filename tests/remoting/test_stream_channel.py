@@ -340,6 +340,28 @@ async def test_answers_to_one_chunk_leave_together():
             assert (await one.receive_some(1_000_000)).count(b'"opaque"') == 50
 
 
+class Holds:
+    """A server that takes requests together, and answers none of them yet."""
+
+    def __call__(self, _channel, _command: Command) -> None:
+        return None
+
+    def together(self, _code: int):
+        return lambda _channel, commands: [None] * len(commands)
+
+
+async def test_requests_that_are_served_together_keep_the_limit_of_open_ones():
+    one, two = await stream_pair()
+    limits = ChannelLimits(max_requests_in_flight=10)
+    async with open_stream_channel(two, Holds(), limits=limits) as channel:
+        with trio.fail_after(5):
+            await one.send_all(
+                b"".join(encode_frame(Command(10, opaque=number)) for number in range(50))
+            )
+            assert (await one.receive_some(1_000_000)).count(b"[OVERLOAD]10 ") == 40
+            assert channel.statistics().requests_in_flight == 10
+
+
 async def test_a_command_that_cannot_be_written_disturbs_nobody(autojump_clock):
     one, two = await stream_pair()
     async with open_stream_channel(two, echo), open_stream_channel(one, echo) as near:
