@@ -475,6 +475,11 @@ class UnitChain:
             taken.append(files.take_first())
         return taken
 
+    @property
+    def has_files(self) -> bool:
+        """Whether something of it is on the disk."""
+        return bool(self._files.files)
+
     def first_from(self, physical_offset: int) -> int:
         """The number of the first unit whose record is not below a position."""
         if self.max_physical <= physical_offset:

@@ -93,11 +93,13 @@ class CleanStopNote:
 
 
 def _queues(table: ConsumeQueueTable) -> dict[tuple[str, int], NotedQueue]:
+    """All but those in memory only, of messages that were refused."""
     return {
         (queue.topic, queue.queue_id): NotedQueue(
             queue.min_offset, queue.max_offset, queue.max_physical
         )
         for queue in table
+        if queue.max_offset or queue.has_files
     }
 
 

@@ -72,6 +72,15 @@ async def test_nothing_is_read_after_a_run(caplog: pytest.LogCaptureFixture) -> 
     assert await reopened(files, caplog) == (0, ALL[:6])
 
 
+async def test_nothing_is_read_after_a_refusal(caplog: pytest.LogCaptureFixture) -> None:
+    """The queue of a message that was refused is in memory only."""
+    files = MemoryFileSystem(write_through=True)
+    await fill(files)
+    async with open_store(files) as store:
+        assert not store.put(message(queue_id=7, properties={"long": "x" * 40_000})).ok
+    assert await reopened(files, caplog) == (0, ALL)
+
+
 @pytest.mark.parametrize(
     "doubt",
     [
