@@ -12,6 +12,7 @@ from benchmarks.against import checkout, compare, compare_in_turns, dearer, tabl
 from benchmarks.harness import Report, in_use
 from benchmarks.resident import RESIDENT
 from rocketmq_sdk.protocol.json import backend as json_backend
+from rocketmq_sdk.spelling import meant
 
 NAMES = (
     "append",
@@ -58,12 +59,21 @@ def _run_without_orjson(name: str, report: Report, scale: float) -> None:
         report.suffix = ""
 
 
+def _known(name: str) -> str:
+    """The name of a benchmark."""
+    if name not in NAMES:
+        raise argparse.ArgumentTypeError(
+            f"there is no {name!r}{meant(name, known=NAMES) or ';'} there are {', '.join(NAMES)}"
+        )
+    return name
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "names",
         nargs="*",
-        choices=[*NAMES, []],
+        type=_known,
         metavar="NAME",
         help=f"some of: {', '.join(NAMES)} (default: all)",
     )

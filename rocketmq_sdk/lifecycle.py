@@ -11,10 +11,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from threading import get_ident
-from typing import TYPE_CHECKING, ClassVar, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Self
 
 import trio
 
+from rocketmq_sdk.constructors import explained
 from rocketmq_sdk.errors import ClosedError, WrongRunError
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ class RunsOnce(ABC):
     """
     _run_thread = 0
     """The thread of the run."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        explained(cls)
 
     @abstractmethod
     def _run(self) -> AbstractAsyncContextManager[None]:

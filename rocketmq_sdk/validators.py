@@ -6,6 +6,7 @@ must be. Unless said otherwise bounds are inclusive.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import attrs
@@ -138,6 +139,15 @@ def member_of(kind: type[Enum]) -> Validator:
             )
 
     return check
+
+
+def path_of(name: str, value: object) -> str:
+    """The text of a path. Raises `WrongTypeError` for what is none."""
+    if isinstance(value, str | os.PathLike):
+        path = os.fspath(value)
+        if isinstance(path, str):
+            return path
+    raise WrongTypeError(f"{name} is {value!r:.200}; give a path, as a text or a pathlib.Path")
 
 
 # --- errors that name the setting

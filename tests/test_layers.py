@@ -22,8 +22,8 @@ LAYERS = {
     # layer: (the first parts of its modules' names, the layers that it may import)
     "0a": (
         (
-            "errors codes names backoff spelling validators distinct releases log_fields "
-            "log_format compiling"
+            "errors codes names backoff spelling constructors validators distinct releases "
+            "log_fields log_format compiling"
         ),
         "",
     ),

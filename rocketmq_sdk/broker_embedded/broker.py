@@ -53,7 +53,7 @@ from rocketmq_sdk.remoting.places import Places
 from rocketmq_sdk.remoting.server import RemotingServer
 from rocketmq_sdk.remoting.source import TcpChannelSource
 from rocketmq_sdk.transport.tcp import open_tcp_stream
-from rocketmq_sdk.validators import with_values
+from rocketmq_sdk.validators import path_of, with_values
 
 if TYPE_CHECKING:
     import ssl
@@ -139,7 +139,7 @@ class EmbeddedBroker(RunsOnce):
         base = config or self._files_of_settings.read_broker()
         self._live = LiveConfig(resolve_settings(base, settings))
         self._namesrv_config = self._files_of_settings.read_namesrv()
-        root = self._live.current.store_path_root_dir if path is None else os.fspath(path)
+        root = self._live.current.store_path_root_dir if path is None else path_of("path", path)
         self._path = None if root is None or root == MEMORY else Path(root)
         self._ports = Ports(listen, namesrv_listen, self._live)
         self._secured = SecuredPorts(self._live.current.tls, tls)

@@ -17,6 +17,7 @@ from rocketmq_sdk.broker_embedded.settings.properties_file import read_propertie
 from rocketmq_sdk.broker_embedded.settings.settings_file import SettingsFile
 from rocketmq_sdk.broker_embedded.store.files.config_file import ConfigFile
 from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.validators import path_of
 
 if TYPE_CHECKING:
     import os
@@ -59,8 +60,10 @@ class FilesOfSettings:
         namesrv: str | os.PathLike[str] | None,
     ) -> None:
         """Each is a path, or None when there is no such file."""
-        self._broker = None if broker is None else SettingsFile(broker)
-        self._namesrv = None if namesrv is None else SettingsFile(namesrv)
+        self._broker = None if broker is None else SettingsFile(path_of("config_file", broker))
+        self._namesrv = (
+            None if namesrv is None else SettingsFile(path_of("namesrv_config_file", namesrv))
+        )
 
     def read_broker(self) -> BrokerConfig:
         """What the broker's file says; without one, the defaults.

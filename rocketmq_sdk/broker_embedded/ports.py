@@ -13,7 +13,7 @@ import trio
 
 from rocketmq_sdk.broker_embedded.replication.part import open_ha_listeners, wants_port
 from rocketmq_sdk.broker_embedded.settings.config import MetricsExporterType
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model.route import join_address, split_address
 from rocketmq_sdk.remoting.server import serve_together
 from rocketmq_sdk.transport.tcp import LAST_PORT, open_tcp_listeners
@@ -194,4 +194,6 @@ def _parse_listen(listen: str | int | None) -> tuple[str, int] | None:
         if not 0 <= listen <= 65535:
             raise ConfigurationError(f"{listen} is no port")
         return _LOCAL_HOST, listen
+    if not isinstance(listen, str):
+        raise WrongTypeError(f"{listen!r:.200} is no address; give host:port, or a port")
     return split_address(listen)

@@ -6,7 +6,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from rocketmq_sdk.broker_embedded.part import Service
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.transport.tls import TlsMode, accept_tls, start_client_tls
 from rocketmq_sdk.transport.tls_files import LiveContext
 
@@ -31,8 +31,8 @@ class SecuredPorts:
         take TLS alone and have no certificate.
         """
         if given is not None and not isinstance(given, ssl.SSLContext):
-            raise ConfigurationError(
-                f"tls is {given!r}; give an ssl.SSLContext that holds the broker's certificate"
+            raise WrongTypeError(
+                f"tls is {given!r:.200}; give an ssl.SSLContext that holds the broker's certificate"
             )
         config = config.complete()
         self.mode = config.mode

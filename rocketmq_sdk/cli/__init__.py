@@ -9,12 +9,13 @@ acceptable.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["main"]
+
+_OTHER_PORT: Final = (
+    "another program, perhaps another broker, listens there; choose another port with --listen "
+    "(the broker) or --namesrv-listen (the name server)"
+)
 
 
 def parser() -> Parser:
@@ -172,6 +178,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         as_json = as_json or (options.log_format == "json" and options.log_file is None)
         return _run(known, options)
     except ConfigurationError as error:
+        if getattr(error.__cause__, "errno", None) == errno.EADDRINUSE:
+            error.add_note(_OTHER_PORT)
         _tell(error, as_json=as_json)
         return 2
     except BrokenPipeError:
@@ -217,6 +225,6 @@ def _tell(error: RocketMQError | OSError, *, as_json: bool) -> None:
             told["hint"] = "; ".join(notes)
         print(json.dumps(told, ensure_ascii=False), file=sys.stderr)
     elif isinstance(error, ConfigurationError):
-        print(f"rocketmq: {error}", file=sys.stderr)
+        print(f"rocketmq: {error}", *notes, sep="\n", file=sys.stderr)
     else:
         print(f"rocketmq: {name}: {error}", *notes, sep="\n", file=sys.stderr)

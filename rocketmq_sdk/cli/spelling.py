@@ -5,12 +5,22 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from rocketmq_sdk.spelling import meant
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+_LISTED: Final = 12
+"""So many choices are told in an error; more are left to the help."""
+
+
+def _parts_of(word: str, names: Sequence[str]) -> str:
+    """`; did you mean a, b?` with names that begin with a word."""
+    longer = [name for name in names if name.lower().startswith(word.lower())][:3]
+    return f"; did you mean {', '.join(longer)}?" if longer and len(word) > 2 else ""
 
 
 class Parser(argparse.ArgumentParser):
@@ -79,6 +89,11 @@ class Parser(argparse.ArgumentParser):
             where = "" if "COMMAND" in found[1] or "ACTION" in found[1] else found[1]
             if misspelt := self._misspelt_before(found[2]):
                 message = self._no_option(misspelt)
-            elif hint := meant(found[2], known=re.findall(r"[^\s',]+", found[3])):
-                message = f"{where}there is no {found[2]!r}{hint}"
+            else:
+                names = re.findall(r"[^\s',]+", found[3])
+                hint = meant(found[2], known=names) or _parts_of(found[2], names)
+                if not hint and len(names) > _LISTED:
+                    hint = f"; `{self.prog} --help` lists what there is"
+                if hint:
+                    message = f"{where}there is no {found[2]!r}{hint}"
         super().error(message)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypedDict
 import attrs
 
 from rocketmq_sdk.client.address_server import is_address_server
+from rocketmq_sdk.constructors import explained
 from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model.route import pack_host, parse_addresses
 from rocketmq_sdk.names import TRACE_TOPIC, illegal_characters, topic_problem
@@ -67,8 +68,10 @@ def header_encoding_of(value: HeaderEncoding | str) -> HeaderEncoding:
     """
     if isinstance(value, HeaderEncoding):
         return value
+    if not isinstance(value, str):
+        raise WrongTypeError(f"header_encoding is {value!r:.200}; give JSON or ROCKETMQ")
     try:
-        return HeaderEncoding[str(value).strip().upper()]
+        return HeaderEncoding[value.strip().upper()]
     except KeyError:
         raise ConfigurationError(
             f"header_encoding is {value!r}; there are JSON and ROCKETMQ"
@@ -90,8 +93,9 @@ def _check_topic(_instance: object, _field: object, value: str) -> None:
 
 def _check_tls(_instance: object, _field: object, value: ssl.SSLContext | None) -> None:
     if value is not None and not isinstance(value, ssl.SSLContext):
-        raise ConfigurationError(
-            f"tls is {value!r}; give an ssl.SSLContext, for example ssl.create_default_context()"
+        raise WrongTypeError(
+            f"tls is {value!r:.200}; give an ssl.SSLContext, for example "
+            "ssl.create_default_context()"
         )
 
 
@@ -104,7 +108,7 @@ def _check_namespace(_instance: object, field: attrs.Attribute[str], value: str)
 
 def _check_credentials(_instance: object, _field: object, value: Credentials | None) -> None:
     if value is not None and not isinstance(value, Credentials):
-        raise ConfigurationError(
+        raise WrongTypeError(
             f"credentials is a {type(value).__name__}; give Credentials(access_key, secret_key)"
         )
 
@@ -121,9 +125,10 @@ def _check_interceptors(_instance: object, _field: object, value: tuple[Intercep
         if not callable(getattr(each, "before", None)) or not callable(
             getattr(each, "after", None)
         ):
-            raise ConfigurationError(f"the interceptor {each!r} has no methods before and after")
+            raise WrongTypeError(f"the interceptor {each!r:.200} has no methods before and after")
 
 
+@explained
 @attrs.frozen(kw_only=True, field_transformer=with_named_errors)
 class ClientConfig:
     """What a client needs to know before it starts.
@@ -188,6 +193,19 @@ def named_namesrv(namesrv: NamesrvSource | None) -> NamesrvSource:
     return given
 
 
+def _in_place_of(namesrv: object) -> str:
+    """What to give in place of something that is no source of name servers."""
+    if not hasattr(type(namesrv), "namesrv_address"):
+        return "give addresses or an EmbeddedBroker"
+    # It is a test kit's broker, or one of another door.
+    if namesrv.namesrv_address is not None:  # type: ignore[attr-defined]
+        return "give its namesrv_address"
+    return (
+        "it has no address, and other doors than its own cannot reach it without one: make it "
+        "with listen=0 and namesrv_listen=0, and when it is open give its namesrv_address"
+    )
+
+
 def resolve_namesrv(namesrv: NamesrvSource | None) -> tuple[str, ...] | ChannelSource:
     """The name servers that an argument means; None reads `NAMESRV_ADDR`.
 
@@ -201,10 +219,5 @@ def resolve_namesrv(namesrv: NamesrvSource | None) -> tuple[str, ...] | ChannelS
     if isinstance(namesrv, Sequence):
         return parse_addresses(list(namesrv))
     if not hasattr(namesrv, "open_channel"):
-        remedy = (
-            "give its namesrv_address"  # of a test kit's broker, or of one of another door
-            if hasattr(type(namesrv), "namesrv_address")
-            else "give addresses or an EmbeddedBroker"
-        )
-        raise WrongTypeError(f"namesrv is {namesrv!r:.200}; {remedy}")
+        raise WrongTypeError(f"namesrv is {namesrv!r:.200}; {_in_place_of(namesrv)}")
     return namesrv

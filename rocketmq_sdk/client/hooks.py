@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import WrongTypeError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.received import ReceivedMessage
 from rocketmq_sdk.model.results import SendResult
@@ -139,8 +139,8 @@ def check_hooks(*methods: str) -> Callable[[Any, attrs.Attribute[Any], Any], Non
         for each in value:
             missing = [name for name in methods if not callable(getattr(each, name, None))]
             if missing:
-                raise ConfigurationError(
-                    f"{field.name}: {each!r} has no method {' and '.join(missing)}"
+                raise WrongTypeError(
+                    f"{field.name}: {each!r:.200} has no method {' and '.join(missing)}"
                 )
 
     return check

@@ -13,6 +13,7 @@ import attrs
 
 from rocketmq_sdk.client.config import ClientOptions
 from rocketmq_sdk.client.hooks import ConsumeHook, FilterHook, check_hooks
+from rocketmq_sdk.constructors import explained
 from rocketmq_sdk.consumer.assign.average import Average
 from rocketmq_sdk.consumer.assign.strategy import AllocateStrategy
 from rocketmq_sdk.errors import ConfigurationError
@@ -221,6 +222,7 @@ class QueueConfig:
         )
 
 
+@explained
 @attrs.frozen(kw_only=True, field_transformer=with_named_errors)
 class PushConfig(QueueConfig):
     """How a push consumer behaves, in addition to `QueueConfig`.
@@ -313,6 +315,7 @@ class PushConfig(QueueConfig):
         return attrs.evolve(limits, span=ENDLESS) if self.orderly else limits
 
 
+@explained
 @attrs.frozen(kw_only=True, field_transformer=with_named_errors)
 class LitePullConfig(QueueConfig):
     """How a lite pull consumer behaves, in addition to `QueueConfig`.
@@ -334,6 +337,7 @@ class LitePullConfig(QueueConfig):
     pull_suspend: float = _duration(20.0)
 
 
+@explained
 @attrs.frozen(kw_only=True, field_transformer=with_named_errors)
 class SimpleConfig:
     """How a simple consumer behaves.

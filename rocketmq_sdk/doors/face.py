@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Generic, Protocol, TypeVar
 from weakref import WeakSet
 
-from rocketmq_sdk.errors import ClosedError, ConfigurationError
+from rocketmq_sdk.constructors import explained
+from rocketmq_sdk.errors import ClosedError, WrongTypeError
 
 
 class Run(Protocol):
@@ -28,6 +29,10 @@ class AnyFace(Generic[R]):
 
     _inner: Any
     _run: R | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        explained(cls)
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -71,12 +76,12 @@ def inner_of(value: Any) -> Any:
 
 
 def inner_client(client: Any, face: type[AnyFace[Any]]) -> Any:
-    """The client behind a face. Raises `ConfigurationError` for one of another door."""
+    """The client behind a face. Raises `WrongTypeError` for one of another door."""
     if client is None:
         return None
     if not isinstance(client, face):
         door = face.__module__.rpartition(".")[0]
-        raise ConfigurationError(
+        raise WrongTypeError(
             f"client is {client!r}, which is no Client of {door}; make it with {door}.Client"
         )
     return client._inner

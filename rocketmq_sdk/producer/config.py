@@ -13,10 +13,11 @@ import attrs
 from rocketmq_sdk.client.config import CLIENT_OPTIONS, ClientOptions
 from rocketmq_sdk.client.hooks import ForbiddenHook, SendHook, check_hooks
 from rocketmq_sdk.client.retry import DEFAULT_RETRY_CODES
-from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
+from rocketmq_sdk.constructors import explained
+from rocketmq_sdk.errors import WrongTypeError
 from rocketmq_sdk.names import DEFAULT_TOPIC
 from rocketmq_sdk.producer.fault_strategy import FaultProfileName, fault_profile
-from rocketmq_sdk.protocol.compression import CompressionType
+from rocketmq_sdk.protocol.compression import CompressionType, check_method
 from rocketmq_sdk.validators import (
     at_least,
     between,
@@ -38,6 +39,7 @@ UNLIMITED: Final = 1 << 40
 """More attempts than any message has time for."""
 
 
+@explained
 @attrs.frozen(kw_only=True, field_transformer=with_named_errors)
 class AutoBatch:
     """How small messages are joined into batches.
@@ -86,8 +88,8 @@ def _auto_batch(value: AutoBatch | bool | None) -> AutoBatch | None:
         return value
     if isinstance(value, bool):
         return AutoBatch() if value else None
-    raise ConfigurationError(
-        f"auto_batch is {value!r}; give True, False or an AutoBatch(linger=..., max_bytes=...)"
+    raise WrongTypeError(
+        f"auto_batch is {value!r:.200}; give True, False or an AutoBatch(linger=..., max_bytes=...)"
     )
 
 
@@ -102,6 +104,7 @@ def _check_profile(_instance: object, _field: object, value: str | None) -> None
     fault_profile(value)
 
 
+@explained
 @attrs.frozen(kw_only=True, field_transformer=with_named_errors)
 class ProducerConfig:
     """What a producer needs to know before it starts."""
@@ -136,6 +139,7 @@ class ProducerConfig:
     compress_over: int = attrs.field(default=4096, validator=at_least(1))
     """Bodies of at least so many bytes are compressed."""
     compression_level: int = attrs.field(default=5, validator=between(0, 22))
+    """Up to 9 with zlib, 22 with Zstandard; LZ4 has no levels."""
     compression: CompressionType = attrs.field(default=CompressionType.ZLIB, converter=_compression)
     create_topic_key: str = DEFAULT_TOPIC
     """The topic that brokers create missing ones from."""
@@ -176,6 +180,9 @@ class ProducerConfig:
         default=(), converter=tuple, validator=check_hooks("check_forbidden")
     )
     """May refuse messages before they are sent."""
+
+    def __attrs_post_init__(self) -> None:
+        check_method(self.compression, self.compression_level)
 
     @property
     def most_attempts(self) -> int:

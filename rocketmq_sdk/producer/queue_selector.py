@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.names import java_hash
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def key_hash(key: object) -> int:
 
     For texts, whole numbers and booleans; bytes count as Latin-1 text.
 
-    Raises `ConfigurationError` for anything else, whose Java hash code has no
-    counterpart.
+    Raises `WrongTypeError` for anything else, whose Java hash code has no counterpart,
+    and `ConfigurationError` for a number of more than 64 bits.
     """
     if isinstance(key, str):
         return java_hash(key)
@@ -86,8 +86,9 @@ def key_hash(key: object) -> int:
         raise ConfigurationError(f"the key {key} does not fit 64 bits; use a text")
     if isinstance(key, bytes):
         return java_hash(key.decode("latin-1"))
-    raise ConfigurationError(
-        f"a key of type {type(key).__name__} cannot choose a queue; use a text or a whole number"
+    raise WrongTypeError(
+        f"a key of type {type(key).__name__} cannot choose a queue; use a text, bytes, or a whole "
+        "number"
     )
 
 

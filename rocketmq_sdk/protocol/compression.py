@@ -89,6 +89,21 @@ def _library(module: str, extra: str) -> ModuleType:
         ) from error
 
 
+def check_method(compression_type: CompressionType, level: int) -> None:
+    """Raise what `compress` would for a method without library, or an unknown level."""
+    if compression_type == CompressionType.ZLIB:
+        most = zlib.Z_BEST_COMPRESSION
+    elif compression_type == CompressionType.ZSTD:
+        most = _library("zstandard", "zstd").MAX_COMPRESSION_LEVEL
+    else:
+        _library("lz4.frame", "lz4")
+        return  # it has no levels
+    if level > most:
+        raise ConfigurationError(
+            f"compression_level is {level}; {compression_type.name} has the levels 0 to {most}"
+        )
+
+
 def compress(
     body: bytes,
     compression_type: CompressionType = CompressionType.ZLIB,

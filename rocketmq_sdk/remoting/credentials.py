@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from rocketmq_sdk.constructors import explained
 from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.protocol.signing import sign_in_place
+from rocketmq_sdk.validators import path_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from rocketmq_sdk.protocol.command import Command
 
 
+@explained
 @attrs.frozen
 class Credentials:
     """The keys of an account; the secrets are in no repr.
@@ -52,6 +55,7 @@ class Credentials:
         Raises `ConfigurationError` when it cannot be read or lacks a key; the text
         shows nothing of the file's content.
         """
+        path = path_of("path", path)
         try:
             lines = Path(path).read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:

@@ -23,7 +23,7 @@ import trio
 
 from rocketmq_sdk.clock import thread_seconds
 from rocketmq_sdk.consumer.listener import Failed, is_async
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -400,7 +400,7 @@ class ThreadCalls:
 
 def _refuse_async(function: object, what: str) -> None:
     if not callable(function):
-        raise ConfigurationError(f"{what} is {function!r}, which cannot be called")
+        raise WrongTypeError(f"{what} is {function!r:.200}, which cannot be called")
     if is_async(function):
         raise ConfigurationError(
             f"{what} is {function!r}, an async function, and nothing in rocketmq_sdk.sync could "

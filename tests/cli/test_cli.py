@@ -104,7 +104,9 @@ def test_the_demo_runs_against_a_name_server_elsewhere(tmp_path: Path) -> None:
         (["broker", "--config", "/no/such/broker.conf"], "/no/such/broker.conf"),
         (["broker", "--listen", "nonsense"], "nonsense"),
         (["broker", "--listen", "127.0.0.1:99999"], "99999"),
-        (["fly"], "fly"),
+        (["fly"], "there is no 'fly'; `rocketmq --help` lists what there is"),
+        (["send", "orders", "x"], "there is no 'send'; did you mean sendMessage?"),
+        (["dlq", "frob"], "'list', 'show', 'resend', 'purge'"),
         ([], "COMMAND"),
     ],
 )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 from typing import Any, get_type_hints
 
 import attrs
 import pytest
 
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk import aio, sync
+from rocketmq_sdk.errors import CodecMissingError, ConfigurationError, WrongTypeError
 from rocketmq_sdk.producer.config import (
     PRODUCER_OPTIONS,
     ProducerConfig,
@@ -16,6 +18,7 @@ from rocketmq_sdk.producer.config import (
     split_options,
 )
 from rocketmq_sdk.producer.producer import Producer
+from rocketmq_sdk.protocol import compression
 from rocketmq_sdk.protocol.compression import CompressionType
 
 
@@ -77,6 +80,62 @@ def test_durations_are_seconds_or_timedelta() -> None:
 def test_bad_values_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         split_options(options, shared_client=False)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"auto_batch": 5},
+        {"auto_batch": {"linger": 1}},
+        {"tls": True},
+        {"credentials": ("a", "b")},
+        {"interceptors": [5]},
+        {"send_hooks": [5]},
+        {"header_encoding": 5},
+        {"compression": 5},
+        {"compression_level": "5"},
+        {"send_timeout": "3"},
+        {"instance_name": 5},
+    ],
+    ids=str,
+)
+def test_values_of_wrong_types_are_refused_as_such(options: dict[str, Any]) -> None:
+    [name] = options
+    with pytest.raises(WrongTypeError, match=name.removesuffix("s")):
+        Producer("g", namesrv="h:1", **options)
+
+
+@pytest.mark.parametrize(
+    ("method", "level", "most"),
+    [("zlib", 10, 9), ("zlib", 22, 9), ("zstd", 23, 22)],
+)
+def test_a_level_that_the_compression_does_not_have_is_refused_at_once(
+    method: str, level: int, most: int
+) -> None:
+    with pytest.raises(ConfigurationError, match=f"compression_level is {level}; .* 0 to {most}"):
+        Producer("g", namesrv="h:1", compression=method, compression_level=level)
+    made = Producer("g", namesrv="h:1", compression=method, compression_level=most)
+    assert made.config.compression_level == most
+
+
+@pytest.mark.parametrize(("method", "module"), [("lz4", "lz4.frame"), ("zstd", "zstandard")])
+def test_a_compression_without_its_library_is_refused_at_once(
+    method: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compression._library.cache_clear()
+    monkeypatch.setitem(sys.modules, module, None)
+    try:
+        with pytest.raises(CodecMissingError, match=rf"rocketmq-trio\[{method}\]"):
+            Producer("g", namesrv="h:1", compression=method)
+    finally:
+        monkeypatch.undo()
+        compression._library.cache_clear()
+
+
+@pytest.mark.parametrize("door", [aio, sync], ids=["aio", "sync"])
+def test_a_broker_of_another_door_is_reached_by_an_address(door: Any) -> None:
+    with pytest.raises(WrongTypeError, match="make it with listen=0 and namesrv_listen=0"):
+        Producer("g", namesrv=door.EmbeddedBroker())
 
 
 def test_unknown_settings_are_named() -> None:

@@ -38,6 +38,7 @@ from rocketmq_sdk.broker_embedded.settings.properties_file import read_propertie
 from rocketmq_sdk.broker_embedded.settings.tls import TlsConfig
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.store.files.briefly import Turns
+from rocketmq_sdk.constructors import explained
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.delay_levels import parse_delay_levels
 from rocketmq_sdk.model.route import split_address
@@ -142,6 +143,7 @@ class BrokerRole(Enum):
     SLAVE = "SLAVE"
 
 
+@explained
 @attrs.frozen(kw_only=True)
 class BrokerConfig:
     """Settings of the broker; durations are milliseconds, as in Apache's.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from rocketmq_sdk.constructors import explained
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.delay_levels import DEFAULT_DELAY_LEVELS
 from rocketmq_sdk.validators import at_least, between, member_of
@@ -58,6 +59,7 @@ class MemoryFullPolicy(Enum):
     REFUSE_SENDS = "REFUSE_SENDS"
 
 
+@explained
 @attrs.frozen(kw_only=True)
 class StoreConfig:
     """Settings of the store, with the names of Apache's `MessageStoreConfig`.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from rocketmq_sdk.client.api.caller import Caller, checked
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.errors import ConfigurationError, RemoteProtocolError
+from rocketmq_sdk.errors import ConfigurationError, RemoteProtocolError, WrongTypeError
 from rocketmq_sdk.model.results import SendResult
 from rocketmq_sdk.names import DLQ_PREFIX, RETRY_PREFIX
 from rocketmq_sdk.protocol.command import Command
@@ -63,8 +63,8 @@ def handle_parts(handle: object) -> RecallHandle:
             "delivery can be taken back"
         )
     if not isinstance(text, str):
-        raise ConfigurationError(
-            f"{handle!r} is no recall handle; give the result of the message's send, or its "
+        raise WrongTypeError(
+            f"{handle!r:.200} is no recall handle; give the result of the message's send, or its "
             "recall_handle"
         )
     try:

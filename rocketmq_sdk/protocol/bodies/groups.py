@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import attrs
 
+from rocketmq_sdk.constructors import explained
 from rocketmq_sdk.protocol.bodies.topics import DataVersion
 from rocketmq_sdk.protocol.body import EXTRA, Body
 from rocketmq_sdk.protocol.header import Long
@@ -48,6 +49,7 @@ class GroupRetryPolicy(Body):
     customized_retry_policy: CustomizedRetryPolicy | None = None
 
 
+@explained
 @attrs.frozen
 class SubscriptionGroupConfig(Body):
     """A consumer group as a broker keeps it.

@@ -6,6 +6,7 @@ from typing import Final
 
 import attrs
 
+from rocketmq_sdk.constructors import explained
 from rocketmq_sdk.errors import FieldError, RemoteProtocolError
 from rocketmq_sdk.protocol.body import Body
 from rocketmq_sdk.protocol.header import Long, parse_int
@@ -31,6 +32,7 @@ class DataVersion(Body):
         return DataVersion(state_version, now_ms, self.counter + 1)
 
 
+@explained
 @attrs.frozen
 class TopicConfig(Body):
     """A topic as a broker keeps it.

@@ -74,12 +74,17 @@ def is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory and those above it, each with a durable name."""
+    """Make a directory and those above it, each with a durable name.
+
+    Raises `OSError`, also where something else has the name.
+    """
     missing = [path]
     while not missing[-1].parent.exists():
         missing.append(missing[-1].parent)
-    if path.exists():
+    if path.is_dir():
         return
+    if path.exists():
+        raise NotADirectoryError(errno.ENOTDIR, "it is no directory", str(path))
     path.mkdir(parents=True, exist_ok=True)
     for made in reversed(missing):
         descriptor = os.open(made.parent, os.O_RDONLY)

@@ -144,9 +144,9 @@ class Recovery:
             # Queues may hold units of records that retention removed before any sync.
             self._table.doubt_contents()
         self._make_durable(end)
-        stop = "clean" if clean else "unclean"
+        stop = "a clean" if clean else "an unclean"
         _log.info(
-            "recovered the log to %d after a %s stop: %d records read from %d on",
+            "recovered the log to %d after %s stop: %d records read from %d on",
             end,
             stop,
             self.records,
