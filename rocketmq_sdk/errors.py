@@ -39,7 +39,10 @@ class ConfigurationError(RocketMQError, ValueError):
 
 
 class WrongTypeError(ConfigurationError, TypeError):
-    """An argument of a call has a type that it cannot have; nothing was done."""
+    """An argument has a type that it cannot have; nothing was done.
+
+    Constructors raise it also for arguments that are missing, or that they do not have.
+    """
 
 
 class FilterSyntaxError(ConfigurationError):

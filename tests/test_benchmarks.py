@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
 
+import pytest
 import trio
 
 from benchmarks import against, append, stages
+from benchmarks.__main__ import main
 from benchmarks.harness import Report
 from rocketmq_sdk.broker_embedded.store.files.memory_files import MemoryFileSystem
 from support.paths import ROOT
-
-if TYPE_CHECKING:
-    import pytest
 
 CHUNK = {
     "client: submit",
@@ -60,3 +59,18 @@ def test_a_figure_that_one_tree_lacks_is_told(
     assert pairs.keys() == {"both"}
     assert pairs["both"].ratio == 2.0
     assert "not in both trees: new, old" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("nosuch", "there is no 'nosuch'; there are append, "), ("apend", "; did you mean append?")],
+)
+def test_a_name_that_is_no_benchmark_is_told_the_others(
+    name: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["benchmarks", name])
+    with pytest.raises(SystemExit):
+        main()
+    error = capsys.readouterr().err
+    assert said in error
+    assert "[]" not in error.rpartition("error:")[2]

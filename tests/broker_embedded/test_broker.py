@@ -6,7 +6,7 @@ import gc
 import json
 import ssl
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -24,6 +24,7 @@ from rocketmq_sdk.errors import (
     RocketMQError,
     StoreError,
     StoreLockedError,
+    WrongTypeError,
 )
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.producer.producer import Producer
@@ -490,3 +491,26 @@ async def test_tls_and_plain_on_both_ports() -> None:
 def test_what_is_no_tls_context_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"ssl\.SSLContext"):
         EmbeddedBroker(tls=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["path", "config_file", "namesrv_config_file"])
+@pytest.mark.parametrize("value", [5, b"store", ["store"]], ids=str)
+def test_what_is_no_path_is_refused_by_name(name: str, value: Any) -> None:
+    with pytest.raises(WrongTypeError, match=f"^{name} is .*; give a path"):
+        EmbeddedBroker(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["listen", "namesrv_listen"])
+def test_what_is_no_port_is_refused(name: str) -> None:
+    with pytest.raises(WrongTypeError, match=r"^1\.5 is no address"):
+        EmbeddedBroker(**{name: 1.5})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("below", ["", "store"], ids=["itself", "below"])
+async def test_a_file_in_place_of_the_directory_is_named(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "afile"
+    file.touch()
+    with pytest.raises(StoreError, match="directory") as caught:
+        async with EmbeddedBroker(file / below):
+            pass
+    assert str(file / below) in str(caught.value)

@@ -154,6 +154,7 @@ def test_a_port_that_is_taken_is_named() -> None:
         )
         assert done.returncode == 2
         assert broker.address.rpartition(":")[2] in done.stderr
+        assert "choose another port with --listen" in done.stderr
         assert "Traceback" not in done.stderr
 
 

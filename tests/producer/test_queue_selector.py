@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.producer.queue_selector import (
@@ -47,8 +47,11 @@ def test_java_hash_codes(key: object, expected: int) -> None:
 
 @pytest.mark.parametrize("key", [1.5, None, object(), 2**63])
 def test_keys_without_a_java_hash_code(key: object) -> None:
-    with pytest.raises(ConfigurationError):
+    whole = isinstance(key, int)
+    with pytest.raises(ConfigurationError if whole else WrongTypeError) as caught:
         key_hash(key)
+    assert isinstance(caught.value, TypeError) is not whole
+    assert whole or "use a text, bytes, or a whole number" in str(caught.value)
 
 
 @given(st.text())

@@ -39,6 +39,7 @@ async def reopened(
                 for record in caplog.records
                 if RECORDS_READ in record.getMessage()
             ]
+            assert " after a clean stop" in text or " after an unclean stop" in text
             found = bodies(store, queue_id=0) + bodies(store, queue_id=1)
             assert store.put(message("Other")).ok
     return int(text.split(": ")[1].split()[0]), sorted(found, key=int)
