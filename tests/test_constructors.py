@@ -29,8 +29,10 @@ REFUSED = [
         "PushConsumer",
         ("g",),
         {"namesrv": "h:1"},
-        "PushConsumer needs subscriptions and listener; write "
-        "PushConsumer(group, subscriptions=..., listener=..., ...)",
+        (
+            "PushConsumer needs subscriptions and listener; write "
+            "PushConsumer(group, subscriptions=..., listener=..., ...)"
+        ),
     ),
     ("TransactionProducer", ("g",), {}, "TransactionProducer needs checker"),
     ("EmbeddedBroker", ("a", "b"), {}, "EmbeddedBroker takes only path without a name"),

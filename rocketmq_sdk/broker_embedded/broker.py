@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Unpack
@@ -56,6 +55,7 @@ from rocketmq_sdk.transport.tcp import open_tcp_stream
 from rocketmq_sdk.validators import path_of, with_values
 
 if TYPE_CHECKING:
+    import os
     import ssl
     from collections.abc import AsyncIterator, Awaitable, Callable
 

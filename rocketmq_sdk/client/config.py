@@ -201,8 +201,8 @@ def _in_place_of(namesrv: object) -> str:
     if namesrv.namesrv_address is not None:  # type: ignore[attr-defined]
         return "give its namesrv_address"
     return (
-        "it has no address, and other doors than its own cannot reach it without one: make it "
-        "with listen=0 and namesrv_listen=0, and when it is open give its namesrv_address"
+        "other doors than its own reach it over TCP: give it ports (EmbeddedBroker(listen=0, "
+        "namesrv_listen=0)), and here its namesrv_address"
     )
 
 
