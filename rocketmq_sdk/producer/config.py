@@ -156,8 +156,14 @@ class ProducerConfig:
 
     None: with `"unanswered"` only.
     """
-    detect_timeout: float = attrs.field(default=0.2, converter=to_seconds, validator=positive)
-    detect_interval: float = attrs.field(default=2.0, converter=to_seconds, validator=positive)
+    detect_timeout: float = attrs.field(converter=to_seconds, validator=positive)
+    """For the answer to a probe.
+
+    By default 1 s with `"unanswered"`, where a broker must not stay away because it is
+    far away, else 0.2 s.
+    """
+    detect_interval: float = attrs.field(converter=to_seconds, validator=positive)
+    """Between probes of a broker. By default 1 s with `"unanswered"`, else 2 s."""
     max_in_flight: int = attrs.field(default=32768, validator=at_least(1))
     """Messages handed over and not finished."""
     max_in_flight_bytes: int = attrs.field(default=256 * 1024 * 1024, validator=at_least(1))
@@ -180,6 +186,14 @@ class ProducerConfig:
         default=(), converter=tuple, validator=check_hooks("check_forbidden")
     )
     """May refuse messages before they are sent."""
+
+    @detect_timeout.default
+    def _usual_detect_timeout(self) -> float:
+        return 1.0 if self.fault_profile == "unanswered" else 0.2
+
+    @detect_interval.default
+    def _usual_detect_interval(self) -> float:
+        return 1.0 if self.fault_profile == "unanswered" else 2.0
 
     def __attrs_post_init__(self) -> None:
         check_method(self.compression, self.compression_level)

@@ -28,9 +28,11 @@ QUICK_ROUND: Final = 1.0
 class Detector:
     """One task that probes brokers which were not reached.
 
-    It asks each broker that is due for the end of some queue. It sleeps while no
-    broker is of interest; then it looks every three seconds, or with the default
-    profile, whose brokers stay away until they answer, every second.
+    It asks each broker that is due for the end of some queue, every `interval` seconds,
+    and waits `timeout` for the answer. It sleeps while no broker is of interest; then
+    it looks for those that are due every three seconds, or with the default profile,
+    whose brokers stay away until they answer, every second, and more often if
+    `interval` is shorter.
     """
 
     def __init__(
@@ -46,10 +48,8 @@ class Detector:
         self._strategy = strategy
         self._topic = topic
         quick = strategy.profile is UNANSWERED
-        self._round = QUICK_ROUND if quick else ROUND
-        # A broker must not stay away because it is far away.
-        self._timeout = max(timeout, QUICK_ROUND) if quick else timeout
-        self._interval = min(interval, QUICK_ROUND) if quick else interval
+        self._round = min(QUICK_ROUND if quick else ROUND, interval)
+        self._timeout, self._interval = timeout, interval
         self._wanted = trio.Event()
         strategy.on_isolated = self._wake
 

@@ -16,31 +16,44 @@ from rocketmq_sdk.client.runtime import Client, check_client
 from rocketmq_sdk.client.trace import TraceDispatcher
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, RocketMQError
 from rocketmq_sdk.lifecycle import RunsOnce, bounded_cleanup, open_quiet_nursery
-from rocketmq_sdk.names import check_group
+from rocketmq_sdk.names import check_group, check_send_topic
 from rocketmq_sdk.producer.accumulator import Accumulator
 from rocketmq_sdk.producer.config import ProducerOptions, split_options
 from rocketmq_sdk.producer.detector import Detector
 from rocketmq_sdk.producer.fault_strategy import MQFaultStrategy, fault_profile
-from rocketmq_sdk.producer.handle import SendHandle
+from rocketmq_sdk.producer.handle import SendHandle, check_aim
 from rocketmq_sdk.producer.hooks import SendHooks
 from rocketmq_sdk.producer.message_type import TypeCheck
 from rocketmq_sdk.producer.outcome import final_error
-from rocketmq_sdk.producer.outgoing import Forms, check_size, compressed, leaving_body, tail_of
+from rocketmq_sdk.producer.outgoing import (
+    Forms,
+    batch_parts,
+    check_messages,
+    check_one_sharding_key,
+    check_size,
+    compressed,
+    leaving_body,
+    no_message,
+    tail_of,
+)
 from rocketmq_sdk.producer.queue_selector import UNSET
 from rocketmq_sdk.producer.request_reply import RequestTable
 from rocketmq_sdk.producer.send import SendLoop
-from rocketmq_sdk.producer.targets import TopicTable
+from rocketmq_sdk.producer.targets import TopicTable, named_queue
 from rocketmq_sdk.producer.trace import note_sent
 from rocketmq_sdk.producer.under_way import UnderWay
+from rocketmq_sdk.validators import to_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Sequence
+    from datetime import timedelta
 
     from rocketmq_sdk.client.config import NamesrvSource
     from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.model.queue import MessageQueue
     from rocketmq_sdk.producer.gathered import AccumulatedHandle
     from rocketmq_sdk.producer.queue_selector import QueueSelector
+    from rocketmq_sdk.producer.under_way import Failure
 
 logger = logging.getLogger("rocketmq_sdk.producer")
 DRAIN_TIMEOUT: Final = 10.0
@@ -184,6 +197,89 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         if self._accumulator is not None:
             self._accumulator.give_up()
         self._under_way.give_up(self._group)
+
+    # --- checks, which the threads of doors make before trio takes a message
+
+    def _check_submit(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        key: object,
+        timeout: float | timedelta | None,
+        ahead: int,
+    ) -> None:
+        """Raise what `submit` would raise of a message, but for what hooks raise.
+
+        `ahead` messages are about to be submitted. It may be called in any thread.
+        """
+        try:
+            size = len(message._body)
+        except (AttributeError, TypeError):
+            raise no_message(message) from None
+        under_way, config = self._under_way, self.config
+        if under_way.is_full(size) or under_way.count + ahead >= config.max_in_flight:
+            raise under_way.refusal()
+        if not 0 < size <= config.max_message_size:
+            check_size(size, config.max_message_size)
+        if message._topic not in self._topics:
+            check_send_topic(message._topic)
+        tail_of(message, self._id_digits, self._more)
+        if queue is not None or selector is not None or key is not UNSET:
+            self._check_aim(message, queue, selector, key)
+        if timeout is not None:
+            to_seconds(timeout)
+        if self._types is not None:
+            self._types.check_named(self.client.namespace.wrap(message._topic), message)
+
+    def _check_submit_batch(
+        self,
+        messages: Sequence[Message],
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        key: object,
+        timeout: float | timedelta | None,
+        ahead: int,
+    ) -> None:
+        """`_check_submit` for messages in one request."""
+        self._check_batch_room(messages, ahead)
+        aimed = queue is not None or selector is not None or key is not UNSET
+        if aimed:
+            self._check_aim(messages[0], queue, selector, key)
+        else:
+            check_one_sharding_key(messages)
+        if timeout is not None:
+            to_seconds(timeout)
+        batch_parts(messages, self.config, self._forms)
+        if self._types is not None:
+            full = self.client.namespace.wrap(messages[0]._topic)
+            for message in messages:
+                self._types.check_named(full, message)
+
+    def _check_batch_room(self, messages: Sequence[Message], ahead: int = 0) -> None:
+        check_messages(messages)
+        if not messages:
+            raise ConfigurationError("the batch is empty")
+        size, under_way = sum([len(message._body) for message in messages]), self._under_way
+        if under_way.is_full(size) or under_way.count + ahead >= self.config.max_in_flight:
+            raise under_way.refusal()
+
+    def _check_aim(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: QueueSelector | None,
+        key: object,
+    ) -> None:
+        check_aim(queue, selector, key)
+        if queue is not None:
+            namespace = self.client.namespace
+            full = namespace.wrap(message._topic)
+            named_queue(queue, full, namespace.unwrap(full))
+
+    def _refused(self, failure: Failure) -> None:
+        """A door has handed over what was not taken; its users learn of it later."""
+        self._under_way.note_failure(failure)
 
     # --- messages
 
@@ -344,7 +440,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             await loop.oneway(handle)
         except RocketMQError as error:  # perhaps that of a question for a route
             handle.error = final_error(error, unknown=False)
-            raise handle.error from error
+            raise handle.error from handle.error.__cause__
         except Exception as error:
             handle.error = error
             raise

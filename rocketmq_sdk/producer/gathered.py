@@ -11,6 +11,7 @@ import trio
 from rocketmq_sdk.errors import ClosedError, SendTimeout
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.results import SendResult
+from rocketmq_sdk.producer.outcome import last_failure
 from rocketmq_sdk.producer.outgoing import Form, Forms, encode_batch
 from rocketmq_sdk.protocol.message_id import IdRange, ids_of, joined_ids
 
@@ -309,11 +310,12 @@ class AccumulatedHandle:
         if handle.done and not taken_back:
             return self.outcome()
         unknown = not taken_back  # its batch goes on, and may be stored after all
+        outcome = "it may be stored all the same" if unknown else "it is not stored"
         raise SendTimeout(
             f"the message {self.message_id} to topic {self.message.topic!r} used up its time; "
-            f"{'it may be stored all the same' if unknown else 'it is not stored'}",
+            f"{outcome}{last_failure(handle)}",
             outcome_unknown=unknown,
-        )
+        ) from handle.error
 
     def call_when_done(self, callback: Callable[[], None]) -> None:
         """As `SendHandle.call_when_done`."""

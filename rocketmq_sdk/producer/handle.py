@@ -36,6 +36,23 @@ class Aim(TypedDict, total=False):
     key: object
 
 
+def check_aim(queue: object, selector: object, key: object) -> None:
+    """Raise `ConfigurationError` for what chooses no queue, or two."""
+    if key is None:
+        raise ConfigurationError(
+            "key is None, which chooses no queue; leave key= out to send to any queue"
+        )
+    if queue is not None:
+        if not isinstance(queue, MessageQueue):
+            raise WrongTypeError(f"queue is {queue!r:.200}; give a MessageQueue")
+        if selector is not None or key is not UNSET:
+            raise ConfigurationError("queue= excludes selector= and key=")
+    elif selector is not None and not callable(selector):
+        raise WrongTypeError(
+            f"selector is {selector!r:.200}; give a function of queues, message and key"
+        )
+
+
 class TicketOwner(Protocol):
     """Who has admitted a message and will end it."""
 
@@ -194,21 +211,10 @@ class SendHandle:
 
         Raises `ConfigurationError`.
         """
-        if key is None:
-            raise ConfigurationError(
-                "key is None, which chooses no queue; leave key= out to send to any queue"
-            )
+        check_aim(queue, selector, key)
         if queue is not None:
-            if not isinstance(queue, MessageQueue):
-                raise WrongTypeError(f"queue is {queue!r:.200}; give a MessageQueue")
-            if selector is not None or key is not UNSET:
-                raise ConfigurationError("queue= excludes selector= and key=")
             self.queue = self.topic.as_named(queue)
         else:
-            if selector is not None and not callable(selector):
-                raise WrongTypeError(
-                    f"selector is {selector!r:.200}; give a function of queues, message and key"
-                )
             self.selector = selector or select_by_hash
             self.key = None if key is UNSET else key
         self.attempts = attempts
@@ -351,6 +357,11 @@ class SendHandle:
                     waiter()
                 else:
                     trio.lowlevel.reschedule(waiter)
+
+    @property
+    def message_count(self) -> int:
+        """How many messages its request carries."""
+        return self.message_id.count(",") + 1 if self.is_batch else 1
 
     @property
     def is_batch(self) -> bool:

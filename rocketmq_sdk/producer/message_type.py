@@ -80,14 +80,17 @@ class TypeCheck:
 
         Raises `ConfigurationError`, also when the topic's type was not asked for yet.
         """
-        if topic.topic not in self._types:
+        self.check_named(topic.topic, message, kind)
+
+    def check_named(self, topic: str, message: Message, kind: str | None = None) -> None:
+        """`check`, by the full name of the topic; in any thread."""
+        if topic not in self._types:
             raise ConfigurationError(
-                f"the type of topic {topic.topic!r} is not known yet; await "
-                f"`producer.learn_topic_type({topic.topic!r})` first"
+                f"the type of topic {topic!r} is not known yet; await "
+                f"`producer.learn_topic_type({topic!r})` first"
             )
-        wanted, found = self._types[topic.topic], kind or message_type(message)
+        wanted, found = self._types[topic], kind or message_type(message)
         if wanted is not None and wanted not in _ANY and wanted != found:
             raise ConfigurationError(
-                f"topic {topic.topic!r} is for messages of type {wanted}; {message!r} is of type "
-                f"{found}"
+                f"topic {topic!r} is for messages of type {wanted}; {message!r} is of type {found}"
             )

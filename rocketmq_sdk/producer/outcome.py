@@ -57,7 +57,14 @@ def used_up(handle: SendHandle) -> str:
         if others
         else f"the message {first}"
     )
-    return f"{what} to topic {handle.topic.topic!r} used up its time; {outcome}"
+    return (
+        f"{what} to topic {handle.topic.topic!r} used up its time; {outcome}{last_failure(handle)}"
+    )
+
+
+def last_failure(handle: SendHandle) -> str:
+    """How an error names the last failure of a message, if it had one."""
+    return "" if handle.error is None else f"; its last attempt: {handle.error}"
 
 
 def send_result(
@@ -242,22 +249,18 @@ def final_error(error: RocketMQError, *, unknown: bool) -> RocketMQError:
     message alone.
 
     Messages that waited for the same route or connection have failed by one object;
-    each gets a copy of it.
+    each gets a copy of it, with its cause.
     """
-    if isinstance(error, RequestTimeoutError):
-        final: RocketMQError = SendTimeout(
-            str(error), address=error.address, outcome_unknown=unknown
-        )
-    elif isinstance(error, ConnectError):
-        final = ConnectError(str(error), address=error.address, outcome_unknown=unknown)
+    kind = type(error)
+    if isinstance(error, RequestTimeoutError) and not isinstance(error, SendTimeout):
+        kind = SendTimeout
+    # Not `copy.copy`: that runs `__init__` with the finished text, and an error is made
+    # from its parts.
+    final = kind.__new__(kind, *error.args)
+    final.__dict__.update(error.__dict__)
+    if isinstance(error, (ConnectError, RequestTimeoutError)):
+        final.outcome_unknown = unknown
     else:
-        kind = type(error)
-        # Not `copy.copy`: that runs `__init__` with the finished text, and an error is
-        # made from its parts.
-        final = kind.__new__(kind, *error.args)
-        final.__dict__.update(error.__dict__)
         final.outcome_unknown = unknown or error.outcome_unknown
-        final.__cause__ = error.__cause__
-        return final
-    final.__cause__ = error
+    final.__cause__ = error.__cause__
     return final

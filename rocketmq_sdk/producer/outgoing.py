@@ -215,6 +215,22 @@ def make_batch(
 ) -> Batch:
     """Encode messages of one topic as one request; `known` are the producer's forms.
 
+    Raises what `batch_parts` raises.
+    """
+    flags, bodies, forms = batch_parts(messages, config, known)
+    first = messages[0]
+    ranges, own_id = ids.next_ranges(len(messages)), ids.next_id()
+    wait = "true" if first.wait_store_ok else "false"
+    properties = f"UNIQ_KEY\x01{own_id}\x02WAIT\x01{wait}\x02"
+    body = encode_batch(flags, bodies, forms, ranges)
+    return Batch(first.topic, ",".join(ids_of(ranges)), properties, body, first)
+
+
+def batch_parts(
+    messages: Sequence[Message], config: ProducerConfig, known: Forms
+) -> tuple[list[int], list[bytes], list[Form]]:
+    """Flags, bodies and forms of messages that go in one request.
+
     Raises `ConfigurationError` when there is none, when they differ in topic or
     `wait_store_ok`, when one of them is delayed or goes to a retry topic, and when they
     are more than `max_message_size` bytes together.
@@ -248,10 +264,7 @@ def make_batch(
         raise ConfigurationError(
             f"the batch has {total} bytes, more than max_message_size = {most}; send it in parts"
         )
-    ranges, own_id = ids.next_ranges(count), ids.next_id()
-    properties = f"UNIQ_KEY\x01{own_id}\x02WAIT\x01{'true' if wait else 'false'}\x02"
-    body = encode_batch(flags, bodies, forms, ranges)
-    return Batch(topic, ",".join(ids_of(ranges)), properties, body, first)
+    return flags, bodies, forms
 
 
 def _check_for_batch(message: Message, first: Message) -> None:

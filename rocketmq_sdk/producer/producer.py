@@ -9,7 +9,6 @@ import trio
 from rocketmq_sdk.client.api.timers import handle_parts, recall_message
 from rocketmq_sdk.client.arguments import checked
 from rocketmq_sdk.errors import (
-    ConfigurationError,
     RequestTimeoutError,
     SendTimeout,
     TooManyRequestsError,
@@ -144,19 +143,6 @@ class Producer(SendEngine):
             return self._accumulate(accumulator, message)
         seconds = self._timeout if timeout is None else to_seconds(timeout)
         return self._start(message, queue, selector, key, seconds)
-
-    def _check_room(self, message: Message, ahead: int) -> None:
-        """Raise `TooManyRequestsError` for a message that cannot be submitted now.
-
-        `ahead` messages are about to be. For doors; it may be called in any thread.
-        """
-        try:
-            size = len(message._body)
-        except (AttributeError, TypeError):
-            raise no_message(message) from None
-        under_way = self._under_way
-        if under_way.is_full(size) or under_way.count + ahead >= self.config.max_in_flight:
-            raise under_way.refusal()
 
     async def _enter(
         self,
@@ -301,7 +287,7 @@ class Producer(SendEngine):
         `ConfigurationError` for messages that are not acceptable, `ClosedError`; all
         else is told by the handle.
         """
-        self._check_batch_room(messages, 0)
+        self._check_batch_room(messages)
         if self._types is not None:
             for message in messages:
                 self._types.check(self._topics[message.topic], message)
@@ -317,15 +303,6 @@ class Producer(SendEngine):
             handle.observed = True
             raise handle.error
         return handle
-
-    def _check_batch_room(self, messages: Sequence[Message], ahead: int) -> None:
-        """`_check_room` for messages in one request."""
-        check_messages(messages)
-        if not messages:
-            raise ConfigurationError("the batch is empty")
-        size, under_way = sum([len(message._body) for message in messages]), self._under_way
-        if under_way.is_full(size) or under_way.count + ahead >= self.config.max_in_flight:
-            raise under_way.refusal()
 
     def _join(
         self, messages: Sequence[Message], aim: Aim, timeout: float | timedelta | None
@@ -485,7 +462,7 @@ class Producer(SendEngine):
         """Wait until all messages submitted so far are finished.
 
         Raises the error of the first one that has failed without anybody awaiting it;
-        the error is raised once.
+        the error is raised once, and those of the others are logged.
         """
         self.check_run()
         if self._accumulator is not None:
@@ -506,7 +483,11 @@ class Producer(SendEngine):
 
     @property
     def in_flight(self) -> int:
-        """Messages handed over and not finished, those of a batch each for itself."""
+        """Messages handed over and not finished.
+
+        Those of an automatic batch count each for itself, those of `send_batch` and
+        `submit_batch` as one.
+        """
         return self._under_way.count
 
     @property

@@ -1,8 +1,9 @@
 """Selectors of queues, and the counter of round robin.
 
 `MessageQueueSelector`, `SelectMessageQueueByHash` and `ThreadLocalIndex` of Apache
-RocketMQ 5.4.0. A selector is any function that takes the queues to choose from, the
-message and the caller's key, and returns one of the queues; it must not wait.
+RocketMQ 5.4.0. A selector is any function that is called with the queues to choose
+from, the message and the caller's key, in this order and without names, and returns one
+of the queues; it must not wait.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from enum import Enum
+from inspect import signature
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
@@ -90,6 +92,25 @@ def key_hash(key: object) -> int:
         f"a key of type {type(key).__name__} cannot choose a queue; use a text, bytes, or a whole "
         "number"
     )
+
+
+def arguments_problem(
+    selector: QueueSelector, queues: Sequence[MessageQueue], message: Message, key: object
+) -> str | None:
+    """Why a selector cannot be called as selectors are, or None where it can."""
+    try:
+        taken = signature(selector)
+    except (TypeError, ValueError):  # of C, without a signature
+        return None
+    try:
+        taken.bind(queues, message, key)
+    except TypeError as error:
+        name = getattr(selector, "__qualname__", None) or repr(selector)
+        return (
+            f"the selector {name:.200}{taken} is called with three arguments, (queues, message, "
+            f"key): {error}"
+        )
+    return None
 
 
 def select_by_hash(queues: Sequence[MessageQueue], _message: Message, key: object) -> MessageQueue:

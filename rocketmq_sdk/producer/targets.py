@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from rocketmq_sdk.codes import RequestCode
-from rocketmq_sdk.errors import ConfigurationError, RouteError
+from rocketmq_sdk.errors import ConfigurationError, RouteError, WrongTypeError
 from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.names import check_send_topic
-from rocketmq_sdk.producer.queue_selector import QueueIndex
+from rocketmq_sdk.producer.queue_selector import QueueIndex, arguments_problem
 from rocketmq_sdk.protocol.command import Command
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.frame_template import CommandTemplate, FrameTemplate
@@ -87,6 +87,18 @@ def make_template(
     }
 
 
+def named_queue(queue: MessageQueue, topic: str, named: str) -> MessageQueue:
+    """A queue of a topic under its name as users write it.
+
+    Raises `ConfigurationError` for one of another topic.
+    """
+    if queue.topic == named:
+        return queue
+    if queue.topic != topic:
+        raise ConfigurationError(f"{queue!r} is no queue of topic {named!r}")
+    return MessageQueue(named, queue.broker_name, queue.queue_id)
+
+
 class TopicTargets:
     """The targets of one topic, kept until any route changes.
 
@@ -159,11 +171,7 @@ class TopicTargets:
 
         Raises `ConfigurationError` for one of another topic.
         """
-        if queue.topic == self.named:
-            return queue
-        if queue.topic != self.topic:
-            raise ConfigurationError(f"{queue!r} is no queue of topic {self.named!r}")
-        return MessageQueue(self.named, queue.broker_name, queue.queue_id)
+        return named_queue(queue, self.topic, self.named)
 
     def of_queue(self, queue: MessageQueue) -> Target:
         """The target for one queue, which need not be among those of the route.
@@ -183,10 +191,16 @@ class TopicTargets:
     def selected(self, selector: QueueSelector, message: Message, key: object) -> Target:
         """The target that a caller's selector chooses.
 
-        Raises `ConfigurationError` when it returns no queue of the topic.
+        Raises `ConfigurationError` when it returns no queue of the topic, or does not
+        take what it is called with.
         """
-        queue = selector(self.queues, message, key)
-        target = self._by_queue.get(queue)
+        try:
+            queue = selector(self.queues, message, key)
+        except TypeError as error:  # of the call, or from inside of the selector
+            if (problem := arguments_problem(selector, self.queues, message, key)) is None:
+                raise
+            raise WrongTypeError(problem) from error
+        target = self._by_queue.get(queue) if isinstance(queue, MessageQueue) else None
         if target is None:
             raise ConfigurationError(
                 f"the selector returned {queue!r}, which is none of the {len(self.queues)} queues "

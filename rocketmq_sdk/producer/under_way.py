@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 import trio
 
@@ -18,6 +18,7 @@ from rocketmq_sdk.log_fields import about
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from rocketmq_sdk.model.message import Message
     from rocketmq_sdk.model.results import SendResult
     from rocketmq_sdk.producer.config import ProducerConfig
     from rocketmq_sdk.producer.handle import SendHandle
@@ -47,6 +48,34 @@ class Room:
 
     def __exit__(self, *_error: object) -> None:
         self._owner.leave(self)
+
+
+class Failure(Protocol):
+    """A message, or several in one request, that has failed."""
+
+    @property
+    def observed(self) -> bool:
+        """Whether somebody has seen that."""
+        ...
+
+    @property
+    def message(self) -> Message:
+        """The message, or the first of them."""
+        ...
+
+    @property
+    def message_count(self) -> int:
+        """How many they are."""
+        ...
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why."""
+        ...
+
+    def outcome(self) -> SendResult:
+        """Raise the error; somebody has seen it then."""
+        ...
 
 
 class UnderWay:
@@ -90,7 +119,7 @@ class UnderWay:
         self._max_count = config.max_in_flight
         self._max_bytes = config.max_in_flight_bytes
         self._waiting: deque[Room] = deque()
-        self._failures: deque[SendHandle] = deque(maxlen=REMEMBERED_FAILURES)
+        self._failures: deque[Failure] = deque(maxlen=REMEMBERED_FAILURES)
 
     # --- room
 
@@ -294,6 +323,11 @@ class UnderWay:
             if not handle.done:
                 await handle.settled()
 
+    def note_failure(self, failure: Failure) -> None:
+        """Somebody has to see a failure."""
+        if not failure.observed:
+            self._failures.append(failure)
+
     def raise_failure(self) -> None:
         """Raise the first failure that nobody has seen, once; the others are logged."""
         failed = [handle for handle in self._failures if not handle.observed]
@@ -315,16 +349,26 @@ class UnderWay:
             self._tell_of_lost(group)
 
     def _tell_of_lost(self, group: str) -> None:
-        """Log how many failures nobody has seen."""
-        lost = sum(1 for handle in self._failures if not handle.observed)
-        if lost:
-            logger.warning(
-                "producer %r was closed; %d submitted messages have failed and nobody has awaited "
-                "them",
-                group,
-                lost,
-                extra=about(group=group),
-            )
+        """Log how many failures nobody has seen, and the first."""
+        lost = [failure for failure in self._failures if not failure.observed]
+        if not lost:
+            return
+        count = sum([failure.message_count for failure in lost])
+        at_least = "at least " if len(self._failures) == REMEMBERED_FAILURES else ""
+        first = lost[0]
+        logger.warning(
+            "producer %r was closed; %s%d submitted %s failed and nobody has awaited %s; the "
+            "%s to topic %r: %s",
+            group,
+            at_least,
+            count,
+            "message has" if count == 1 else "messages have",
+            "it" if count == 1 else "them",
+            "message" if count == 1 else "first one",
+            first.message.topic,
+            first.error or "nothing is known of it",
+            extra=about(group=group, topic=first.message.topic),
+        )
 
 
 def _for_each(handles: Iterable[SendHandle], act: Callable[[SendHandle], None]) -> None:

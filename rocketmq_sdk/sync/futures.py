@@ -171,6 +171,7 @@ class SendHandle(Future[SendResult]):
             handle = self._hand_over(producer, aimed)
         except Exception as error:  # noqa: BLE001 - whoever asks is told
             self._complete(None, error)
+            producer._refused(_Refused(self))
             return
         self._handle = handle
         if handle.done:
@@ -204,6 +205,29 @@ class SendHandle(Future[SendResult]):
             self._complete(None, error)
         else:
             self._complete(result, None)
+
+
+class _Refused:
+    """A message that was not taken, among the failures of its producer."""
+
+    def __init__(self, future: SendHandle) -> None:
+        self._future = future
+        self.message = future.message
+        self.message_count = len(future.messages) if isinstance(future, BatchHandle) else 1
+
+    @property
+    def observed(self) -> bool:
+        return self._future._seen
+
+    @property
+    def error(self) -> BaseException | None:
+        return self._future._exception
+
+    def outcome(self) -> SendResult:
+        return self._future.outcome()
+
+    def __repr__(self) -> str:
+        return f"<{self.message!r}: {self.error!r}>"
 
 
 class _Waited:
@@ -361,9 +385,10 @@ def send(run: ThreadRun, inner: InnerProducer, message: Message, aimed: Aimed) -
 
 
 def submit(run: ThreadRun, inner: InnerProducer, message: Message, aimed: Aimed) -> SendHandle:
-    """Hand a message over without waiting. Raises `TooManyRequestsError`."""
+    """Hand a message over without waiting. Raises what `_check_submit` raises."""
     run.check()
-    inner._check_room(message, run.posted)
+    queue, selector, key, timeout = aimed
+    inner._check_submit(message, queue, selector, key, timeout, run.posted)
     handle = SendHandle(run, message)
     run.post(handle.begin, inner, aimed)
     return handle
@@ -374,10 +399,11 @@ def submit_batch(
 ) -> SendHandle:
     """Hand messages over in one request without waiting.
 
-    Raises `TooManyRequestsError`, `ConfigurationError` for an empty batch.
+    Raises what `_check_submit_batch` raises.
     """
     run.check()
-    inner._check_batch_room(messages, run.posted)
+    queue, selector, key, timeout = aimed
+    inner._check_submit_batch(messages, queue, selector, key, timeout, run.posted)
     handle = BatchHandle(run, [*messages])
     run.post(handle.begin, inner, aimed)
     return handle

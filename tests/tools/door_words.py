@@ -48,13 +48,6 @@ SYNC_REPLACED: Final[Words] = (
             " `TooManyRequestsError` when"
         ),
     ),
-    (
-        (
-            "are under way, `ConfigurationError` for a message that is not acceptable, "
-            "`ClosedError`; all else"
-        ),
-        "are under way, and `ClosedError`; all else",
-    ),
     ("without anybody awaiting it", "without anybody asking for its result"),
     (
         "It is an async function, or a plain one that runs in a worker thread.",

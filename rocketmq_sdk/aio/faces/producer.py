@@ -256,7 +256,7 @@ class Producer(Entered):
         """Wait until all messages submitted so far are finished.
 
         Raises the error of the first one that has failed without anybody awaiting it;
-        the error is raised once.
+        the error is raised once, and those of the others are logged.
         """
         return await self._call(self._inner.flush)
 
@@ -270,7 +270,11 @@ class Producer(Entered):
 
     @property
     def in_flight(self) -> int:
-        """Messages handed over and not finished, those of a batch each for itself."""
+        """Messages handed over and not finished.
+
+        Those of an automatic batch count each for itself, those of `send_batch` and
+        `submit_batch` as one.
+        """
         return self._inner.in_flight
 
     @property

@@ -112,8 +112,8 @@ class Producer(Entered):
 
         The handle is a `concurrent.futures.Future`: `result()` waits for the result.
         Raises `TooManyRequestsError` when `max_in_flight` messages or
-        `max_in_flight_bytes` are under way, and `ClosedError`; all else is told by the
-        handle.
+        `max_in_flight_bytes` are under way, `ConfigurationError` for a message that is
+        not acceptable, `ClosedError`; all else is told by the handle.
         """
         run = self._run or self._running()
         return submit(run, self._inner, message, (queue, selector, key, timeout))
@@ -238,7 +238,7 @@ class Producer(Entered):
         """Wait until all messages submitted so far are finished.
 
         Raises the error of the first one that has failed without anybody asking for its
-        result; the error is raised once.
+        result; the error is raised once, and those of the others are logged.
         """
         return self._call(self._inner.flush)
 
@@ -252,7 +252,11 @@ class Producer(Entered):
 
     @property
     def in_flight(self) -> int:
-        """Messages handed over and not finished, those of a batch each for itself."""
+        """Messages handed over and not finished.
+
+        Those of an automatic batch count each for itself, those of `send_batch` and
+        `submit_batch` as one.
+        """
         return self._inner.in_flight
 
     @property
