@@ -26,6 +26,7 @@ from rocketmq_sdk.producer.hooks import SendHooks
 from rocketmq_sdk.producer.message_type import TypeCheck
 from rocketmq_sdk.producer.outcome import final_error
 from rocketmq_sdk.producer.outgoing import (
+    CheckedMessages,
     Forms,
     batch_parts,
     check_messages,
@@ -240,9 +241,10 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         key: object,
         timeout: float | timedelta | None,
         ahead: int,
-    ) -> None:
-        """`_check_submit` for messages in one request."""
+    ) -> CheckedMessages:
+        """`_check_submit` for messages in one request. Gives a copy of them."""
         self._check_batch_room(messages, ahead)
+        messages = [*messages]
         aimed = queue is not None or selector is not None or key is not UNSET
         if aimed:
             self._check_aim(messages[0], queue, selector, key)
@@ -250,11 +252,12 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             check_one_sharding_key(messages)
         if timeout is not None:
             to_seconds(timeout)
-        batch_parts(messages, self.config, self._forms)
+        parts = batch_parts(messages, self.config, self._forms)
         if self._types is not None:
             full = self.client.namespace.wrap(messages[0]._topic)
             for message in messages:
                 self._types.check_named(full, message)
+        return CheckedMessages(messages, parts)
 
     def _check_batch_room(self, messages: Sequence[Message], ahead: int = 0) -> None:
         check_messages(messages)

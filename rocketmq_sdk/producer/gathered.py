@@ -11,7 +11,6 @@ import trio
 from rocketmq_sdk.errors import ClosedError, SendTimeout
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.results import SendResult
-from rocketmq_sdk.producer.outcome import last_failure
 from rocketmq_sdk.producer.outgoing import Form, Forms, encode_batch
 from rocketmq_sdk.protocol.message_id import IdRange, ids_of, joined_ids
 
@@ -313,7 +312,7 @@ class AccumulatedHandle:
         outcome = "it may be stored all the same" if unknown else "it is not stored"
         raise SendTimeout(
             f"the message {self.message_id} to topic {self.message.topic!r} used up its time; "
-            f"{outcome}{last_failure(handle)}",
+            f"{outcome}{handle.last_failure}",
             outcome_unknown=unknown,
         ) from handle.error
 

@@ -359,6 +359,11 @@ class SendHandle:
                     trio.lowlevel.reschedule(waiter)
 
     @property
+    def last_failure(self) -> str:
+        """How an error names the last failure of an attempt, if there was one."""
+        return "" if self.error is None else f"; its last attempt: {self.error}"
+
+    @property
     def message_count(self) -> int:
         """How many messages its request carries."""
         return self.message_id.count(",") + 1 if self.is_batch else 1

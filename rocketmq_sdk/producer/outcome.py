@@ -58,13 +58,8 @@ def used_up(handle: SendHandle) -> str:
         else f"the message {first}"
     )
     return (
-        f"{what} to topic {handle.topic.topic!r} used up its time; {outcome}{last_failure(handle)}"
+        f"{what} to topic {handle.topic.topic!r} used up its time; {outcome}{handle.last_failure}"
     )
-
-
-def last_failure(handle: SendHandle) -> str:
-    """How an error names the last failure of a message, if it had one."""
-    return "" if handle.error is None else f"; its last attempt: {handle.error}"
 
 
 def send_result(

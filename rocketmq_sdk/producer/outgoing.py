@@ -194,6 +194,24 @@ class Batch(NamedTuple):
     """What hooks and selectors see."""
 
 
+Parts = tuple[list[int], list[bytes], list[Form]]
+
+
+class CheckedMessages(list[Message]):
+    """Messages of one request that `batch_parts` has looked at, with what it gave."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, messages: Iterable[Message], parts: Parts) -> None:
+        super().__init__(messages)
+        self._parts: Parts | None = parts
+
+    def take_parts(self) -> Parts | None:
+        """What `batch_parts` gave; None the second time."""
+        parts, self._parts = self._parts, None
+        return parts
+
+
 def check_one_sharding_key(messages: Sequence[Message]) -> None:
     """Refuse a batch for which sharding keys name several queues, or some and none."""
     special = [message for message in messages if not message._is_plain]
@@ -217,7 +235,8 @@ def make_batch(
 
     Raises what `batch_parts` raises.
     """
-    flags, bodies, forms = batch_parts(messages, config, known)
+    parts = messages.take_parts() if isinstance(messages, CheckedMessages) else None
+    flags, bodies, forms = parts or batch_parts(messages, config, known)
     first = messages[0]
     ranges, own_id = ids.next_ranges(len(messages)), ids.next_id()
     wait = "true" if first.wait_store_ok else "false"
@@ -226,9 +245,7 @@ def make_batch(
     return Batch(first.topic, ",".join(ids_of(ranges)), properties, body, first)
 
 
-def batch_parts(
-    messages: Sequence[Message], config: ProducerConfig, known: Forms
-) -> tuple[list[int], list[bytes], list[Form]]:
+def batch_parts(messages: Sequence[Message], config: ProducerConfig, known: Forms) -> Parts:
     """Flags, bodies and forms of messages that go in one request.
 
     Raises `ConfigurationError` when there is none, when they differ in topic or

@@ -403,7 +403,7 @@ def submit_batch(
     """
     run.check()
     queue, selector, key, timeout = aimed
-    inner._check_submit_batch(messages, queue, selector, key, timeout, run.posted)
-    handle = BatchHandle(run, [*messages])
+    taken = inner._check_submit_batch(messages, queue, selector, key, timeout, run.posted)
+    handle = BatchHandle(run, taken)
     run.post(handle.begin, inner, aimed)
     return handle

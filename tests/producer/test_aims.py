@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import trio
@@ -96,3 +96,49 @@ async def test_warming_up_keeps_to_its_time_and_names_what_is_missing(
         with pytest.raises(RequestTimeoutError, match=r"the routes of other within 0\.5 s"):
             await producer.recall(handle, timeout=0.5)
         assert trio.current_time() - began == pytest.approx(1)
+
+
+class Picker:
+    """Selectors of several kinds."""
+
+    def pick(self, queues: Any, _message: Any, key: Any) -> Any:
+        return queues[key]
+
+    def few(self, queues: Any) -> Any:
+        return queues[0]
+
+    def failing(self, queues: Any, _message: Any, _key: Any) -> Any:
+        return queues["0"]
+
+    def listing(self, queues: Any, _message: Any, _key: Any) -> Any:
+        return queues
+
+
+WRONG_SELECTORS = {
+    "few": (Picker().few, r"selector Picker\.few\(queues.*called with .*\(queues, message, key\)"),
+    "named": (lambda queues, *, message, key: (queues, message, key)[0][0], r"lambda.*called with"),
+    "listing": (Picker().listing, "returned .* none of the 4 queues"),
+    "none": (lambda *_: None, "returned None, which is none of the 4 queues"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_SELECTORS)
+async def test_a_selector_with_wrong_arguments_or_results(
+    case: str, autojump_clock: MockClock
+) -> None:
+    selector: Any
+    selector, said = WRONG_SELECTORS[case]
+    async with open_cluster() as cluster, Running(cluster) as producer:
+        for send in (producer.send, producer.submit, producer.send_oneway):
+            with pytest.raises(ConfigurationError, match=said):
+                await send(message(), selector=selector)
+        assert producer.in_flight == 0
+
+
+async def test_a_type_error_inside_a_selector_stays_what_it_is(autojump_clock: MockClock) -> None:
+    async with open_cluster() as cluster, Running(cluster) as producer:
+        with pytest.raises(TypeError, match="indices") as caught:
+            await producer.send(message(), selector=Picker().failing)
+        assert not isinstance(caught.value, ConfigurationError)
+        sent = await producer.send(message(), selector=Picker().pick, key=1)
+        assert sent.queue == (await producer.publish_queues("t"))[1]

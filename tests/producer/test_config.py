@@ -45,7 +45,18 @@ def test_defaults_are_apaches() -> None:
     assert config.retry_response_codes >= {17, 14, 1, 2, 16, 204, 205, 1500}
     assert config.fault_profile == "unanswered"
     assert not config.detector
-    assert (config.detect_timeout, config.detect_interval) == (0.2, 2.0)
+
+
+def test_probing_is_quick_by_default_with_the_default_profile_only() -> None:
+    def probing(**given: Any) -> tuple[float, float]:
+        config = ProducerConfig(**given)
+        return config.detect_timeout, config.detect_interval
+
+    assert probing() == (1.0, 1.0)
+    for profile in ("today", "classic", None):
+        assert probing(fault_profile=profile) == (0.2, 2.0)  # Apache's
+    assert probing(detect_timeout=0.3, detect_interval=7) == (0.3, 7.0)
+    assert probing(detect_interval=0.5) == (1.0, 0.5)
 
 
 def test_the_keyword_form_has_every_setting() -> None:

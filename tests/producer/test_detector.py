@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -128,3 +129,41 @@ async def test_the_detector_forgets_brokers_without_an_address(autojump_clock: M
             await producer.send(Message("t", b"x"))
             await trio.sleep(10)
         assert "gone" not in {item.name for item in tolerance.items}
+
+
+@pytest.mark.parametrize("profile", ["unanswered", "today"])
+@pytest.mark.parametrize("interval", [0.5, 7.0])
+async def test_a_given_interval_and_time_of_probes_hold(
+    profile: Any, interval: float, autojump_clock: MockClock
+) -> None:
+    moments: list[float] = []
+    async with (
+        open_cluster() as cluster,
+        cluster.client() as client,
+        Producer(
+            "pg",
+            client=client,
+            fault_profile=profile,
+            detector=True,
+            detect_interval=interval,
+            detect_timeout=0.1,
+            send_timeout_per_attempt=0.3,
+        ) as producer,
+    ):
+        broker = cluster.brokers[0]
+
+        def silent(*_: Any) -> Any:
+            moments.append(trio.current_time())
+            return trio.sleep_forever
+
+        broker.dispatcher.replace(RequestCode.GET_MAX_OFFSET, silent)
+        with trio.fail_after(200):
+            broker.script = [SILENT] * 2
+            await send_many(producer, 8)
+            await trio.sleep(30)
+    assert len(moments) > 2
+    gaps = [later - earlier for earlier, later in pairwise(moments)]
+    assert interval <= min(gaps)
+    assert max(gaps) <= interval + 3.2  # it looks every three seconds
+    if interval < 1:
+        assert max(gaps) < 1

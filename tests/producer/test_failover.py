@@ -9,16 +9,23 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 
+from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.codes import RequestCode, ResponseCode
-from rocketmq_sdk.errors import ConnectError, NotPermittedError, RocketMQError, SendTimeout
+from rocketmq_sdk.errors import (
+    BusyError,
+    ConnectError,
+    NotPermittedError,
+    RocketMQError,
+    SendTimeout,
+    TopicNotFoundError,
+)
+from rocketmq_sdk.producer.producer import Producer
 from rocketmq_sdk.protocol.command import Command
 from support.peers import SILENT, Cluster, open_cluster
 from support.producing import Running, message
 
 if TYPE_CHECKING:
     from trio.testing import MockClock
-
-    from rocketmq_sdk.producer.producer import Producer
 
 
 def hang(cluster: Cluster, number: int) -> None:
@@ -197,12 +204,32 @@ async def test_trying_until_the_deadline_ends_with_it(
         with pytest.raises(SendTimeout) as caught:
             await producer.send(message())
         assert trio.current_time() - began == pytest.approx(3, abs=0.1)
-        assert caught.value.__cause__ is not None
+        reason = caught.value.__cause__
+        assert isinstance(reason, BusyError)
+        assert str(caught.value).endswith(f"it is not stored; its last attempt: {reason}")
+        assert reason.__cause__ is None
         assert 4 <= len(cluster.brokers[0].sends) <= 20
     lines = [record for record in caplog.records if "attempt" in record.getMessage()]
     assert len(lines) == len(cluster.brokers[0].sends)
     assert all(record.exc_info is None for record in lines)
     assert "\n" not in lines[0].getMessage()
+
+
+@pytest.mark.parametrize("way", ["send", "submit", "send_batch"])
+async def test_trying_until_the_deadline_tells_of_a_missing_route(
+    way: str, autojump_clock: MockClock
+) -> None:
+    async with (
+        EmbeddedBroker(auto_create_topic_enable="false") as broker,
+        Producer("pg", namesrv=broker, retry_until_deadline=True, send_timeout=1) as producer,
+    ):
+        given: Any = [message()] if way == "send_batch" else message()
+        with pytest.raises(SendTimeout) as caught:
+            await getattr(producer, way)(given)
+    reason = caught.value.__cause__
+    assert isinstance(reason, TopicNotFoundError)
+    assert reason.__cause__ is None
+    assert str(caught.value).endswith(f"it is not stored; its last attempt: {reason}")
 
 
 async def test_trying_until_the_deadline_does_not_spin_on_a_refusal(

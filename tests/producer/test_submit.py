@@ -18,6 +18,7 @@ from rocketmq_sdk.errors import (
     WrongTypeError,
 )
 from rocketmq_sdk.model.enums import SendStatus
+from rocketmq_sdk.producer.under_way import REMEMBERED_FAILURES
 from rocketmq_sdk.protocol.batch_codec import decode_batch
 from support.peers import SILENT, open_cluster
 from support.producing import Running, message
@@ -37,6 +38,49 @@ async def test_submitted_messages_need_no_waiter(autojump_clock: MockClock) -> N
         assert producer.in_flight == 0
         results = [await handle for handle in handles]
     assert {result.message_id for result in results} == {handle.message_id for handle in handles}
+
+
+@pytest.mark.parametrize("auto_batch", [False, True])
+@pytest.mark.parametrize("count", [1, 3])
+async def test_leaving_tells_of_failures_that_nobody_has_seen(
+    count: int, auto_batch: bool, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with (
+        open_cluster(brokers=1) as cluster,
+        Running(cluster, auto_batch=auto_batch) as producer,
+    ):
+        cluster.brokers[0].script = [13] * 9
+        with pytest.raises(MessageIllegalError):
+            await producer.submit(message())
+        for _ in range(count):
+            producer.submit(message())
+    [said] = [record for record in caplog.records if "was closed" in record.getMessage()]
+    text = said.getMessage()
+    if count == 1:
+        assert "1 submitted message has failed and nobody has awaited it; the message" in text
+    else:
+        assert "3 submitted messages have failed and nobody has awaited them; the first" in text
+    assert "to topic 't': answered MESSAGE_ILLEGAL (13)" in text
+
+
+async def test_leaving_counts_the_messages_of_a_batch(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_cluster(brokers=1) as cluster, Running(cluster) as producer:
+        cluster.brokers[0].script = [13] * 9
+        producer.submit_batch([message()] * 5)
+    assert "5 submitted messages have failed" in caplog.text
+
+
+async def test_leaving_says_when_more_have_failed_than_are_remembered(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    count = REMEMBERED_FAILURES + 5
+    async with open_cluster(brokers=1) as cluster, Running(cluster) as producer:
+        cluster.brokers[0].script = [13] * count
+        for _ in range(count):
+            producer.submit(message())
+    assert f"at least {REMEMBERED_FAILURES} submitted messages have failed" in caplog.text
 
 
 async def test_flush_raises_what_nobody_has_awaited(autojump_clock: MockClock) -> None:

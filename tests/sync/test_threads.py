@@ -20,6 +20,7 @@ from rocketmq_sdk import (
     ConsumeFrom,
     ConsumeLater,
     Message,
+    MessageQueue,
     ReceivedMessage,
     RouteError,
     TooManyRequestsError,
@@ -117,8 +118,96 @@ def test_as_completed_and_failures_that_nobody_has_seen() -> None:
         producer.submit(Message("absent", b"2"))
         with pytest.raises(RouteError):
             producer.flush()
-        with pytest.raises(ConfigurationError):
-            producer.submit(Message("orders", b"")).result(60)
+
+
+QUEUE = MessageQueue("other", "broker-a", 0)
+REFUSED: dict[str, tuple[Message, dict[str, Any]]] = {
+    "empty body": (Message("orders", b""), {}),
+    "big body": (Message("orders", b"x" * 101), {}),
+    "no topic": (Message("", b"x"), {}),
+    "the broker's topic": (Message("SCHEDULE_TOPIC_XXXX", b"x"), {}),
+    "long properties": (Message("orders", b"x", properties={"a": "b" * 40_000}), {}),
+    "no key": (Message("orders", b"x"), {"key": None}),
+    "another topic's queue": (Message("orders", b"x"), {"queue": QUEUE}),
+    "no queue": (Message("orders", b"x"), {"queue": 1}),
+    "queue and key": (Message("orders", b"x"), {"queue": QUEUE, "key": "k"}),
+    "no selector": (Message("orders", b"x"), {"selector": 5}),
+    "no time": (Message("orders", b"x"), {"timeout": "soon"}),
+    "unknown type": (Message("orders", b"x"), {}),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("auto_batch", [False, True])
+def test_a_message_that_is_not_acceptable_is_refused_at_once(case: str, auto_batch: bool) -> None:
+    message, aim = REFUSED[case]
+    settings: dict[str, Any] = {"check_message_type": True} if case == "unknown type" else {}
+    with (
+        EmbeddedBroker() as broker,
+        Producer(
+            "shop", namesrv=broker, max_message_size=100, auto_batch=auto_batch, **settings
+        ) as producer,
+    ):
+        for _ in range(2):
+            with pytest.raises(ConfigurationError):
+                producer.submit(message, **aim)
+            with pytest.raises(ConfigurationError):
+                producer.submit_batch([message], **aim)
+            if not settings:
+                producer.send(Message("orders", b"1"))  # the topic is known from here on
+        producer.flush()
+        assert producer.in_flight == 0
+
+
+def test_a_batch_that_is_not_acceptable_is_refused_at_once() -> None:
+    first, keyed = Message("orders", b"x"), Message("orders", b"x", sharding_key="a")
+    with (
+        EmbeddedBroker() as broker,
+        Producer("shop", namesrv=broker, max_message_size=1000) as producer,
+    ):
+        for messages in (
+            [first, Message("other", b"x")],
+            [first, Message("orders", b"x", delay=1)],
+            [first, Message("orders", b"x", priority=1)],
+            [first, Message("orders", b"x", wait_store_ok=False)],
+            [first, keyed],
+            [Message("%RETRY%g", b"x")],
+            [first] * 100,
+            [],
+        ):
+            with pytest.raises(ConfigurationError):
+                producer.submit_batch(messages)
+        given = [first, first]
+        handle = producer.submit_batch(given)
+        given.append(first)
+        assert len(handle.result(60).message_id.split(",")) == 2
+
+
+class Forbidding:
+    """Refuses messages in the SDK's thread."""
+
+    def check_forbidden(self, context: Any) -> None:
+        del context
+        raise PermissionError("not today")
+
+
+def test_a_message_that_a_hook_refuses_is_a_failure_that_somebody_has_to_see(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with EmbeddedBroker() as broker:
+        with Producer("shop", namesrv=broker, forbidden_hooks=[Forbidding()]) as producer:
+            with pytest.raises(PermissionError):
+                producer.submit(Message("orders", b"1")).result(60)
+            producer.flush()
+            producer.submit(Message("orders", b"1"))
+            producer.submit_batch([Message("orders", b"1")] * 2)
+            with pytest.raises(PermissionError):
+                producer.flush()
+            producer.flush()
+            assert "<Message(topic='orders', body=1 bytes): PermissionError" in caplog.text
+            producer.submit_batch([Message("orders", b"1")] * 2)
+        assert "2 submitted messages have failed and nobody has awaited them" in caplog.text
+        assert "the first one to topic 'orders': not today" in caplog.text
 
 
 def test_too_many_messages_are_refused_at_once() -> None:
