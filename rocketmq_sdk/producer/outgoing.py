@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from rocketmq_sdk.compiling import mypyc_attr
 from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.names import RETRY_PREFIX, check_send_topic
@@ -197,6 +198,7 @@ class Batch(NamedTuple):
 Parts = tuple[list[int], list[bytes], list[Form]]
 
 
+@mypyc_attr(native_class=False)  # as mypyc compiles no heirs of `list`
 class CheckedMessages(list[Message]):
     """Messages of one request that `batch_parts` has looked at, with what it gave."""
 
