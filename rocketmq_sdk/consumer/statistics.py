@@ -21,8 +21,8 @@ class QueueStatistics:
 
     `offset` is what may be committed. `lag` is how many messages of the queue are at or
     after it, as of the last pull (None: no pull was answered yet). `last_pull` is when
-    the last pull was sent, in seconds of trio's clock. `locked` says whether the lock
-    of a queue in order is held.
+    the last pull was sent, in seconds of trio's clock; `since_pull` is how many seconds
+    ago that was. `locked` says whether the lock of a queue in order is held.
     """
 
     offset: int
@@ -32,15 +32,17 @@ class QueueStatistics:
     in_flight: int = 0
     last_pull: float | None = None
     locked: bool | None = None
+    since_pull: float | None = None
 
 
 @attrs.frozen
 class PopStatistics:
     """One place that a push consumer pops.
 
-    What it holds, and when the last pop was sent, in seconds of trio's clock. `lag` is
-    the broker's estimate of how many more messages it had for the group after the last
-    pop (None: no pop was answered yet).
+    What it holds, and when the last pop was sent, in seconds of trio's clock;
+    `since_pop` is how many seconds ago that was. `lag` is the broker's estimate of how
+    many more messages it had for the group after the last pop (None: no pop was
+    answered yet).
     """
 
     lag: int | None = None
@@ -48,6 +50,7 @@ class PopStatistics:
     cached_bytes: int = 0
     in_flight: int = 0
     last_pop: float | None = None
+    since_pop: float | None = None
 
 
 @attrs.frozen
@@ -59,7 +62,11 @@ class ConsumerStatistics:
     `in_flight` what listeners work on. `waiting_for_retry` counts messages that could
     not be sent back to any broker and will be consumed again here (in order: suspended
     queues). The totals count from the start of the consumer. `last_rebalance` is when
-    the queues were last computed, in seconds of trio's clock (None: not yet).
+    the queues were last computed, in seconds of trio's clock (None: not yet);
+    `since_rebalance` is how many seconds ago that was.
+
+    Trio's clock begins anywhere: its moments can be compared only with each other and,
+    in a program on trio, with `trio.current_time()`. The `since_...` are for all.
 
     `by_queue` has each owned queue; `lag` is their sum where known. `popped` has each
     place that is popped because the broker says so (queue id -1: any queue of the
@@ -81,6 +88,7 @@ class ConsumerStatistics:
     consumed_per_second: float = 0.0
     failed_per_second: float = 0.0
     pulled_per_second: float = 0.0
+    since_rebalance: float | None = None
 
     @property
     def lag(self) -> int:
@@ -101,10 +109,10 @@ class SimpleStatistics:
     `dead_letters` had used up their attempts and went to the dead letter topic.
     `extended` counts how often `processing` has extended an invisible duration.
     `receiving` is how many receives wait at the moment; `last_receive` is when a broker
-    last answered one, in seconds of trio's clock (None: not yet). `places` is how many
-    pairs of topic and broker take turns. `lag` is the brokers' last estimate of how
-    many more messages they had for the group. The rates are messages per second over
-    about the last minute.
+    last answered one, in seconds of trio's clock (None: not yet), and `since_receive`
+    how many seconds ago that was. `places` is how many pairs of topic and broker take
+    turns. `lag` is the brokers' last estimate of how many more messages they had for
+    the group. The rates are messages per second over about the last minute.
     """
 
     received: int = 0
@@ -117,6 +125,12 @@ class SimpleStatistics:
     lag: int = 0
     received_per_second: float = 0.0
     consumed_per_second: float = 0.0
+    since_receive: float | None = None
+
+
+def seconds_since(moment: float | None) -> float | None:
+    """How long ago a moment of trio's clock is; None for None."""
+    return None if moment is None else max(trio.current_time() - moment, 0.0)
 
 
 class Counters:

@@ -26,6 +26,7 @@ from rocketmq_sdk.consumer.statistics import (
     Counters,
     PopStatistics,
     QueueStatistics,
+    seconds_since,
 )
 from rocketmq_sdk.model.enums import ConsumeType
 from rocketmq_sdk.names import origin_of_pop_retry, retry_topic
@@ -161,6 +162,7 @@ class ConsumerReport:
             consumed_per_second=self.rates.per_second(now, counters, "consumed"),
             failed_per_second=self.rates.per_second(now, counters, "failed"),
             pulled_per_second=self.rates.per_second(now, counters, "pulled"),
+            since_rebalance=seconds_since(rebalancer.last_round),
         )
 
     def _queue(self, owned: OwnedQueue) -> QueueStatistics:
@@ -174,6 +176,7 @@ class ConsumerReport:
             in_flight=cache.in_flight,
             last_pull=puller.last_pull,
             locked=cache.locked_until > elapsed() if self.orderly else None,
+            since_pull=seconds_since(puller.last_pull),
         )
 
     def health(self) -> ConsumerHealth:
@@ -299,7 +302,12 @@ class ConsumerReport:
 
 def _popped(popped: PoppedQueue) -> PopStatistics:
     return PopStatistics(
-        popped.rest, popped.message_count, popped.byte_count, popped.in_flight, popped.last_pop
+        popped.rest,
+        popped.message_count,
+        popped.byte_count,
+        popped.in_flight,
+        popped.last_pop,
+        seconds_since(popped.last_pop),
     )
 
 

@@ -34,7 +34,7 @@ from rocketmq_sdk.consumer.simple.receiver import (
 )
 from rocketmq_sdk.consumer.simple.renewal import Renewals
 from rocketmq_sdk.consumer.simple.trace import ReceiptTrace
-from rocketmq_sdk.consumer.statistics import Counters, Rates, SimpleStatistics
+from rocketmq_sdk.consumer.statistics import Counters, Rates, SimpleStatistics, seconds_since
 from rocketmq_sdk.errors import ClosedError, ReceiptHandleError, RocketMQError, WrongTypeError
 from rocketmq_sdk.lifecycle import open_quiet_nursery
 from rocketmq_sdk.log_fields import about
@@ -167,6 +167,7 @@ class SimpleMember(Membership):
             lag=sum(self.receiver.rests.get(place, 0) for place in places),
             received_per_second=self._rates.per_second(now, counters, "pulled"),
             consumed_per_second=self._rates.per_second(now, counters, "consumed"),
+            since_receive=seconds_since(self.receiver.last_pop),
         )
 
     def health(self) -> ConsumerHealth:

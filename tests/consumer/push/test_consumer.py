@@ -56,6 +56,10 @@ async def test_everything_is_consumed_once(autojump_clock: MockClock, collector:
             )
             assert statistics.last_rebalance is not None
             assert trio.current_time() - statistics.last_rebalance <= 20
+            assert statistics.since_rebalance == trio.current_time() - statistics.last_rebalance
+            for of_queue in statistics.by_queue.values():
+                assert of_queue.last_pull is not None
+                assert of_queue.since_pull == trio.current_time() - of_queue.last_pull
         assert sum(committed(broker, "billing", "orders")) == 100
     assert sorted(collector.bodies) == sorted(
         [f"early {n}" for n in range(50)] + [f"late {n}" for n in range(50)]

@@ -281,6 +281,7 @@ async def test_what_is_popped_shows_in_statistics_and_health_and_to_administrato
                 2,
             )
             assert popped.last_pop is not None
+            assert popped.since_pop == trio.current_time() - popped.last_pop
             assert numbers.pulled_per_second > 0
             health = str(consumer.health())
             assert health == (

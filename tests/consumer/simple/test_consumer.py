@@ -47,6 +47,9 @@ async def test_everything_is_received_once_and_acknowledged(autojump_clock: Mock
                 await consumer.ack(message)
             await trio.sleep(100)
             assert await consumer.receive() == []
+            assert consumer.statistics().since_receive == 0
+            await trio.sleep(7)
+            assert consumer.statistics().since_receive == 7
 
 
 async def test_a_receive_waits_for_messages_and_no_longer_than_told(
