@@ -18,6 +18,7 @@ from rocketmq_sdk.client.api.members import check_client_config
 from rocketmq_sdk.client.callbacks import ConsumerCallbacks
 from rocketmq_sdk.client.side_by_side import first_answer
 from rocketmq_sdk.consumer.group.lag import group_lag
+from rocketmq_sdk.consumer.group.missing_topics import MissingTopics
 from rocketmq_sdk.consumer.trace import ConsumeTrace
 from rocketmq_sdk.errors import (
     ConnectError,
@@ -81,6 +82,7 @@ class Membership(ConsumerCallbacks):
         self._introduced = float("-inf")
         self._retries_of_group: int | None = None
         self._policy_of_group: GroupRetryPolicy | None = None
+        self._missing = MissingTopics(client, group, subscriptions)
         self._trace = ConsumeTrace(client, group) if client.config.enable_trace else None
 
     @abstractmethod
@@ -155,12 +157,14 @@ class Membership(ConsumerCallbacks):
             try:
                 await self._consume_in(nursery, task_status)
             finally:
+                self._missing.run_in(None)
                 self._client.jobs.leave(nursery)
             nursery.cancel_scope.cancel()
 
     async def _consume_in(self, nursery: trio.Nursery, task_status: trio.TaskStatus[None]) -> None:
         if self._trace is not None:
             nursery.start_soon(self._trace.dispatcher.run)
+        self._missing.run_in(nursery)
         await self._begin(nursery)
         # Behind the shield an earlier cancellation would go unnoticed, and the
         # member would never end.
@@ -200,13 +204,7 @@ class Membership(ConsumerCallbacks):
             try:
                 route = await self._client.route(topic)
             except RouteError as error:
-                logger.info(
-                    "group %s: topic %s has no route yet: %s",
-                    self._group,
-                    topic,
-                    error,
-                    extra=about(topic=topic, group=self._group),
-                )
+                self._missing.add(topic, error)
                 continue
             except WrongRunError:
                 raise
@@ -217,6 +215,8 @@ class Membership(ConsumerCallbacks):
                     error,
                     extra=about(group=self._group),
                 )
+                for each in self._subscriptions:
+                    self._missing.expect(each)
                 return
             await self._check_subscription(subscription, route)
         await self._client.heartbeat_now()
@@ -297,13 +297,7 @@ class Membership(ConsumerCallbacks):
         try:
             await self._check_subscription(subscription, await self._client.route(topic))
         except RouteError as error:
-            logger.info(
-                "group %s: topic %s has no route yet: %s",
-                self._group,
-                topic,
-                error,
-                extra=about(topic=topic, group=self._group),
-            )
+            self._missing.add(topic, error)
         except BaseException:
             if known is None:
                 self._client.routes.release(topic)
@@ -319,12 +313,17 @@ class Membership(ConsumerCallbacks):
         """
         if self._subscriptions.pop(topic, None) is None:
             return
+        self._missing.forget(topic)
         self._client.routes.release(topic)
         self._subscription_changed(topic)
         await self._client.heartbeat_now()
 
     def _subscription_changed(self, topic: str) -> None:
         """Called when a topic was added or removed, or has another expression."""
+
+    def on_route_changed(self, topic: str) -> None:
+        """A topic has other queues, or has come."""
+        self._missing.route_changed(topic)
 
 
 def _first_of(error: Exception) -> Exception:
@@ -406,6 +405,7 @@ class QueueMembership(Membership):
 
     def on_route_changed(self, topic: str) -> None:
         """A topic has other queues: rebalance now."""
+        super().on_route_changed(topic)
         if topic in self._subscriptions:
             self._rebalancer.wake()
 

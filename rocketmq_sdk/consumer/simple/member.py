@@ -137,6 +137,7 @@ class SimpleMember(Membership):
 
     def on_route_changed(self, topic: str) -> None:
         """A topic has other brokers: waiting receives look again."""
+        super().on_route_changed(topic)
         if topic in self._subscriptions:
             self.receiver.wake()
 
