@@ -1,8 +1,8 @@
 """How a listener decides what becomes of its messages.
 
 Returning means done. An exception means later, after a delay that the broker chooses.
-With the two exceptions here the listener chooses; they are ordinary answers and are not
-logged as failures.
+With the two exceptions here the listener chooses; they are answers, not failures. The
+log has a warning, with the reason, when a message goes to the dead letter topic.
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ class ListenerAnswer(Exception):  # noqa: N818 - raised by listeners as an answe
 class ConsumeLater(ListenerAnswer):
     """Raised by a listener to have messages delivered again later.
 
+    The log tells so in a debug message; in a warning, with the `reason`, when the
+    attempts are exhausted and the message goes to the dead letter topic.
+
     `delay_level` chooses the delay (0: the broker does, longer with each attempt).
     Queues in order have no delay levels: the queue is suspended for `suspend` seconds
     (None: as set for the consumer; at least 10 ms, at most 30 s).
@@ -81,8 +84,10 @@ class ConsumeLater(ListenerAnswer):
 class RejectMessage(ListenerAnswer):
     """Raised by a listener to send messages to the dead letter topic at once.
 
-    They are not delivered again. A batch listener may name the `messages` it means; the
-    others of the batch are done.
+    They are not delivered again. The `reason` is in a warning of the log, and nowhere
+    else: dead letters carry none.
+
+    A batch listener may name the `messages` it means; the others of the batch are done.
     """
 
     delay_level = DEAD_LETTER

@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from rocketmq_sdk.consumer.outcome import BROKER_CHOOSES, ListenerAnswer
+from rocketmq_sdk.consumer.outcome import BROKER_CHOOSES, DEAD_LETTER, ListenerAnswer
 from rocketmq_sdk.consumer.push.listener_service import (
     NOT_RUNNING,
     GiveBack,
     ListenerService,
     Worker,
+)
+from rocketmq_sdk.consumer.push.log_lines import (
+    EXHAUSTED,
+    LEFT_OUT,
     describe,
+    tell_answer,
     topic_of,
 )
 from rocketmq_sdk.consumer.retry_states import Event, State, failure
@@ -105,13 +110,8 @@ class ConcurrentService(ListenerService):
         if isinstance(error, ListenerAnswer):
             delay_level = error.delay_level
             failed = self._meant(error, messages)
-            logger.debug(
-                "group %s: the listener answered %r to %s",
-                self._group,
-                error,
-                describe(failed),
-                extra=about(group=self._group, topic=topic_of(failed)),
-            )
+            given_up = self._given_up(failed, rejected=delay_level == DEAD_LETTER)
+            tell_answer(self._group, error, failed, given_up, broadcasting=self.broadcasting)
         else:
             self._tell_failure(error, failed, self._fate(failed))
         if len(failed) != len(messages):
@@ -124,12 +124,25 @@ class ConcurrentService(ListenerService):
         await self._return(process_queue, failed, delay_level)
         self._leave(worker)
 
+    def _given_up(
+        self, messages: Sequence[ReceivedMessage], *, rejected: bool
+    ) -> Sequence[ReceivedMessage]:
+        """Those of the messages that failed which are not delivered again."""
+        if rejected or self.broadcasting:
+            return messages
+        most = self._most_retries()
+        return [
+            message for message in messages if failure(message.reconsume_times, most) is State.DLQ
+        ]
+
     def _fate(self, messages: Sequence[ReceivedMessage], event: Event = Event.FAILED) -> str:
+        if self.broadcasting:
+            return LEFT_OUT
         if (
             messages
             and failure(messages[0].reconsume_times, self._most_retries(), event) is State.DLQ
         ):
-            return "its attempts are exhausted, so it goes to the dead letter topic"
+            return EXHAUSTED
         return "to be consumed again later"
 
     async def _return(

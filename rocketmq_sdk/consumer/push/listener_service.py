@@ -39,6 +39,7 @@ from rocketmq_sdk.consumer.listener import (
     is_async,
 )
 from rocketmq_sdk.consumer.outcome import ConsumeOrderlyStatus
+from rocketmq_sdk.consumer.push.log_lines import describe, topic_of
 from rocketmq_sdk.consumer.statistics import Counters
 from rocketmq_sdk.errors import ConfigurationError, RequestTimeoutError
 from rocketmq_sdk.log_fields import about
@@ -101,6 +102,8 @@ class ListenerService:
 
     Otherwise it goes back to the line before the listener is called.
     """
+    broadcasting = False
+    """Whether messages that are given up are left out, as there are no dead letters."""
 
     def __init__(self, listener: Listener, *, group: str, batch: int, concurrency: int) -> None:
         if not callable(listener):
@@ -582,19 +585,3 @@ def unexpected(answer: object, *, may_decide: bool = False) -> ConfigurationErro
         "listener returns, and comes again when it raises: raise ConsumeLater() or RejectMessage() "
         "instead of returning a status"
     )
-
-
-def describe(messages: Sequence[ReceivedMessage]) -> str:
-    """Messages as text for the log."""
-    first = messages[0] if messages else None
-    if first is None:
-        return "no message"
-    more = f" and {len(messages) - 1} more" if len(messages) > 1 else ""
-    return (
-        f"message {first.message_id} of {first.topic} (attempt {first.reconsume_times + 1}){more}"
-    )
-
-
-def topic_of(messages: Sequence[ReceivedMessage]) -> str | None:
-    """The topic of messages, for the log; None for none."""
-    return messages[0].topic if messages else None

@@ -81,6 +81,7 @@ class PushMember(QueueMembership):
         self._service, orderly = _make_service(
             listener, group, config, give_back, self._most_retries
         )
+        self._service.broadcasting = config.broadcasting
         self._observers = installed()
         if hooks := (*config.consume_hooks, *self._observers):
             self._service.wrap_listener(partial(hooked, group=group, hooks=hooks, client=client))
@@ -202,8 +203,11 @@ class PushMember(QueueMembership):
         return await self._send_back.give_back(message, delay_level)
 
     async def _forget_failure(self, message: ReceivedMessage, _delay_level: int) -> bool:
-        """Broadcasting: a failed message is not delivered again, here or elsewhere."""
-        logger.warning(
+        """Broadcasting: a failed message is not delivered again, here or elsewhere.
+
+        The service has said so in the log, with the reason.
+        """
+        logger.debug(
             "group %s: message %s failed and is left out: broadcasting has no retries",
             self._group,
             message.message_id,

@@ -11,8 +11,7 @@ queue.
 from __future__ import annotations
 
 import heapq
-import logging
-from itertools import count
+from itertools import count, takewhile
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -28,11 +27,9 @@ from rocketmq_sdk.consumer.push.listener_service import (
     GiveBack,
     ListenerService,
     Worker,
-    describe,
-    topic_of,
 )
+from rocketmq_sdk.consumer.push.log_lines import EXHAUSTED, LEFT_OUT, tell_answer
 from rocketmq_sdk.consumer.retry_states import State, failure
-from rocketmq_sdk.log_fields import about
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,8 +37,6 @@ if TYPE_CHECKING:
     from rocketmq_sdk.consumer.listener import Listener
     from rocketmq_sdk.consumer.pull.process_queue import ProcessQueue
     from rocketmq_sdk.model.received import ReceivedMessage
-
-logger = logging.getLogger("rocketmq_sdk.consumer")
 
 SHORTEST_SUSPENSION: Final = 0.01
 LONGEST_SUSPENSION: Final = 30.0
@@ -195,15 +190,12 @@ class OrderlyService(ListenerService):
             rejected = error.delay_level == DEAD_LETTER
             if isinstance(error, ConsumeLater) and error.suspend is not None:
                 suspension = error.suspend
-            logger.debug(
-                "group %s: the listener answered %r to %s",
-                self._group,
-                error,
-                describe(failed),
-                extra=about(group=self._group, topic=topic_of(failed)),
-            )
+            given_up = self._given_up(failed, rejected=rejected)
+            tell_answer(self._group, error, failed, given_up, broadcasting=self.broadcasting)
         else:
-            self._tell_failure(error, failed, "its queue rests")
+            given_up = self._given_up(failed, rejected=False)
+            fate = LEFT_OUT if self.broadcasting else EXHAUSTED
+            self._tell_failure(error, failed, fate if given_up else "its queue rests")
         self.counters_of(process_queue.queue.topic).failed += len(failed)
         kept = await self._sort_out(process_queue, messages, failed, rejected=rejected)
         if worker.abandoned:
@@ -212,6 +204,18 @@ class OrderlyService(ListenerService):
         self._leave(
             worker,
             self._rest(suspension) if kept else 0.0,
+        )
+
+    def _given_up(
+        self, failed: Sequence[ReceivedMessage], *, rejected: bool
+    ) -> list[ReceivedMessage]:
+        """Those that failed and are not delivered again: up to the first that is."""
+        most = self._most_retries()
+        return list(
+            takewhile(
+                lambda message: rejected or failure(message.reconsume_times, most) is State.DLQ,
+                failed,
+            )
         )
 
     async def _sort_out(

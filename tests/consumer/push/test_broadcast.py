@@ -13,6 +13,7 @@ import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.consumer.offsets.local import LocalOffsets
+from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.errors import ConfigurationError, StoreError
 from rocketmq_sdk.model.enums import ConsumeFrom, MessageModel
@@ -97,15 +98,19 @@ async def test_every_member_gets_every_message_and_goes_on_where_it_was(
     assert again.bodies == ["meanwhile"]
 
 
+@pytest.mark.parametrize("kind", [ValueError, RejectMessage, ConsumeLater])
 async def test_a_message_that_fails_is_left_out(
-    autojump_clock: MockClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    autojump_clock: MockClock,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    kind: type[Exception],
 ) -> None:
     calls: list[str] = []
 
     async def listener(message: ReceivedMessage) -> None:
         calls.append(message.body.decode())
         if message.body == b"bad":
-            raise ValueError("as the test wants it")
+            raise kind("as the test wants it")
 
     async with EmbeddedBroker() as broker, open_sender(broker) as sender:
         await sender.create_topic("orders", 1)
@@ -114,7 +119,9 @@ async def test_a_message_that_fails_is_left_out(
                 await sender.send("orders", "bad", "good", queue=0)
                 await trio.sleep(3600)
     assert calls == ["bad", "good"]
-    assert "left out: broadcasting has no retries" in caplog.text
+    (only,) = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    assert f"{kind.__name__}('as the test wants it')" in only
+    assert "it is left out: broadcasting has no retries: message " in only
 
 
 async def test_in_order_every_member_gets_each_queue_in_order_without_locks(

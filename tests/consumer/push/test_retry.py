@@ -17,6 +17,7 @@ from rocketmq_sdk.consumer.outcome import ConsumeLater, RejectMessage
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.names import dead_letter_topic
+from rocketmq_sdk.protocol.bodies.members import MessageRequestMode
 from rocketmq_sdk.testing.interception import intercept, refused
 from support.consuming import Collector, committed, open_sender
 from support.waiting import until
@@ -197,7 +198,106 @@ async def test_a_listener_may_choose_the_delay_or_give_up(
     assert 60 <= later[1] - later[0] < 62
     assert [letter.body for letter in letters] == [b"reject"]
     assert "the listener failed" not in caplog.text
-    assert "the listener answered" in caplog.text
+    answers = [each for each in caplog.records if "the listener answered" in each.getMessage()]
+    assert sorted(each.levelname for each in answers) == ["DEBUG", "WARNING"]
+    (rejected,) = [each for each in answers if each.levelno == logging.WARNING]
+    assert "RejectMessage('poison'); it goes to the dead letter topic" in rejected.getMessage()
+    assert (
+        rejected.__dict__.items()
+        >= {
+            "topic": "orders",
+            "group": "billing",
+            "message_id": letters[0].message_id,
+        }.items()
+    )
+
+
+@pytest.mark.parametrize(("orderly", "mode"), [(False, "PULL"), (True, "PULL"), (False, "POP")])
+@pytest.mark.parametrize("answer", [RejectMessage, ConsumeLater])
+async def test_what_is_given_up_is_one_warning_with_the_reason(
+    autojump_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+    orderly: bool,
+    mode: str,
+    answer: type[RejectMessage | ConsumeLater],
+) -> None:
+    """However the listener says so, and in whatever way the group consumes."""
+    calls: list[str] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        calls.append(message.message_id)
+        raise answer("no such order")
+
+    caplog.set_level(logging.INFO, logger="rocketmq_sdk.consumer")
+    settings = {"default_message_request_mode": MessageRequestMode[mode]}
+    async with EmbeddedBroker(**settings) as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders")
+        async with PushConsumer(
+            "billing",
+            namesrv=broker,
+            subscriptions={"orders": "*"},
+            listener=listener,
+            max_reconsume_times=2,
+            orderly=orderly,
+            client_rebalance=mode == "PULL",
+        ):
+            await trio.sleep(2)
+            await sender.send("orders", "bad")
+            (letter,) = await dead_letters(broker, "billing", 1, 300)
+    rejected = answer is RejectMessage
+    assert calls == [letter.message_id] * (1 if rejected else 3)
+    (only,) = [each for each in caplog.records if each.levelno >= logging.WARNING]
+    why = (
+        "RejectMessage('no such order'); it goes"
+        if rejected
+        else "ConsumeLater('no such order'); its attempts are exhausted, so it goes"
+    )
+    assert f"answered {why} to the dead letter topic" in only.getMessage()
+    assert letter.message_id in only.getMessage()
+
+
+async def test_a_failure_for_the_last_time_in_order_says_where_the_message_goes(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders")
+        async with PushConsumer(
+            "billing",
+            namesrv=broker,
+            subscriptions={"orders": "*"},
+            listener=Failing("bad"),
+            max_reconsume_times=1,
+            orderly=True,
+        ):
+            await sender.send("orders", "bad")
+            await dead_letters(broker, "billing", 1, 300)
+    told = [each.getMessage() for each in caplog.records if "failed with" in each.getMessage()]
+    assert ["its queue rests" in text for text in told] == [True, False]
+    assert "exhausted, so it goes to the dead letter topic" in told[1]
+
+
+async def test_the_reason_of_a_rejected_batch_is_bounded_and_on_one_line(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def listener(messages: list[ReceivedMessage]) -> None:
+        raise RejectMessage("no\nsuch order " * 1000, messages=messages)
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", *map(str, range(50)), queue=0)
+        async with PushConsumer(
+            "billing",
+            namesrv=broker,
+            subscriptions={"orders": "*"},
+            listener=listener,
+            batch=50,
+            consume_from=ConsumeFrom.FIRST_OFFSET,
+            pull_batch_size=50,
+        ):
+            await dead_letters(broker, "billing", 50, 300)
+    told = [each.getMessage() for each in caplog.records if "answered" in each.getMessage()]
+    assert len(told) <= 5
+    assert all(len(text) < 600 and "\n" not in text for text in told)
 
 
 @pytest.mark.parametrize("named", [True, False])
