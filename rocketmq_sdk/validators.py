@@ -150,6 +150,38 @@ def path_of(name: str, value: object) -> str:
     raise WrongTypeError(f"{name} is {value!r:.200}; give a path, as a text or a pathlib.Path")
 
 
+def with_methods(name: str, value: object, methods: Iterable[str], give: str) -> None:
+    """Raise `WrongTypeError` unless a value is an object with these methods.
+
+    A class has them too, but they fail when they are called. `give` is the remedy.
+    """
+    missing = [method for method in methods if not callable(getattr(value, method, None))]
+    if missing:
+        raise WrongTypeError(
+            f"{name} is {value!r:.200}, which has no method {' and '.join(missing)}; {give}"
+        )
+    if isinstance(value, type):
+        raise WrongTypeError(f"{name} is the class {value.__name__}; {_made_of(value)}")
+
+
+def check_callable(name: str, value: object, give: str) -> None:
+    """Raise `WrongTypeError` unless a value can be called and is no class.
+
+    A call of a class would only make an object. `give` is the remedy.
+    """
+    if isinstance(value, type):
+        called = any("__call__" in vars(kind) for kind in value.__mro__)
+        raise WrongTypeError(
+            f"{name} is the class {value.__name__}; {_made_of(value) if called else give}"
+        )
+    if not callable(value):
+        raise WrongTypeError(f"{name} is {value!r:.200}, which cannot be called; {give}")
+
+
+def _made_of(kind: type) -> str:
+    return f"give an object of it, as {kind.__name__}(), not the class"
+
+
 # --- errors that name the setting
 
 

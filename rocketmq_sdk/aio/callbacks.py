@@ -427,7 +427,7 @@ def listener_in_loop(calls: LoopCalls, listener: Any) -> Any:
 
     An async one runs in the loop, a plain one in a thread.
     """
-    if not callable(listener):
+    if not callable(listener) or isinstance(listener, type):
         return listener  # refused by name
     if is_async(listener):
         return InLoop(calls, listener)
@@ -444,7 +444,7 @@ def change_listener_in_loop(
     calls: LoopCalls, listener: Callable[[AssignmentChange], object] | None
 ) -> Any:
     """A listener of assignment changes as trio's consumer wants it."""
-    if not callable(listener):
+    if not callable(listener) or isinstance(listener, type):
         return listener
 
     def called(change: AssignmentChange) -> object:

@@ -52,7 +52,7 @@ from rocketmq_sdk.remoting.places import Places
 from rocketmq_sdk.remoting.server import RemotingServer
 from rocketmq_sdk.remoting.source import TcpChannelSource
 from rocketmq_sdk.transport.tcp import open_tcp_stream
-from rocketmq_sdk.validators import path_of, with_values
+from rocketmq_sdk.validators import path_of, with_methods, with_values
 
 if TYPE_CHECKING:
     import os
@@ -145,6 +145,8 @@ class EmbeddedBroker(RunsOnce):
         self._secured = SecuredPorts(self._live.current.tls, tls)
         self._metrics_at = metrics_address(metrics, self._live.current)
         self._exporter: Exporter | None = None
+        if clock is not None:
+            with_methods("clock", clock, ("now_ms", "monotonic"), "give a Clock")
         self._own_clock = TrioClock() if clock is None else None
         self._clock: Clock = clock or self._own_clock or TrioClock()
         self._token: trio.lowlevel.TrioToken | None = None

@@ -25,7 +25,7 @@ from rocketmq_sdk.broker_embedded.settings.tls import TlsConfig
 from rocketmq_sdk.broker_embedded.store.config import StoreConfig
 from rocketmq_sdk.broker_embedded.timers.part import TimerPart
 from rocketmq_sdk.broker_embedded.transactions.part import TransactionPart
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.validators import no_such_setting
 
 if TYPE_CHECKING:
@@ -120,6 +120,8 @@ def resolve_settings(config: BrokerConfig | None, settings: Mapping[str, object]
     Settings are named as in Python or as Apache names them. Raises `ConfigurationError`
     for a bad value, and for a name that does not exist, with the nearest one that does.
     """
+    if config is not None and not isinstance(config, BrokerConfig):
+        raise WrongTypeError(f"config is {config!r:.200}; give a BrokerConfig(...)")
     resolved = config or BrokerConfig()
     if not settings:
         resolved.check_role()

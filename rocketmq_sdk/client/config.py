@@ -22,7 +22,14 @@ from rocketmq_sdk.protocol.flags import HeaderEncoding
 from rocketmq_sdk.remoting.client import Interceptor
 from rocketmq_sdk.remoting.credentials import Credentials
 from rocketmq_sdk.remoting.source import ChannelSource
-from rocketmq_sdk.validators import at_least, option_names, positive, to_seconds, with_named_errors
+from rocketmq_sdk.validators import (
+    at_least,
+    option_names,
+    positive,
+    to_seconds,
+    with_methods,
+    with_named_errors,
+)
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -122,10 +129,8 @@ def _interceptors(value: Iterable[Interceptor]) -> tuple[Interceptor, ...]:
 
 def _check_interceptors(_instance: object, _field: object, value: tuple[Interceptor, ...]) -> None:
     for each in value:
-        if not callable(getattr(each, "before", None)) or not callable(
-            getattr(each, "after", None)
-        ):
-            raise WrongTypeError(f"the interceptor {each!r:.200} has no methods before and after")
+        give = "give objects with before and after"
+        with_methods("interceptors", each, ("before", "after"), give)
 
 
 @explained
@@ -218,6 +223,11 @@ def resolve_namesrv(namesrv: NamesrvSource | None) -> tuple[str, ...] | ChannelS
         return () if is_address_server(namesrv.strip()) else parse_addresses(namesrv)
     if isinstance(namesrv, Sequence):
         return parse_addresses(list(namesrv))
+    if isinstance(namesrv, type):
+        raise WrongTypeError(
+            f"namesrv is the class {namesrv.__name__}; give what its block gives, as in "
+            "`async with EmbeddedBroker() as broker`, not the class"
+        )
     if not hasattr(namesrv, "open_channel"):
         raise WrongTypeError(f"namesrv is {namesrv!r:.200}; {_in_place_of(namesrv)}")
     return namesrv

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from rocketmq_sdk.errors import WrongTypeError
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.received import ReceivedMessage
 from rocketmq_sdk.model.results import SendResult
+from rocketmq_sdk.validators import with_methods
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -136,11 +136,8 @@ def check_hooks(*methods: str) -> Callable[[Any, attrs.Attribute[Any], Any], Non
     """A validator of a setting that holds hooks with these methods."""
 
     def check(_instance: object, field: attrs.Attribute[Any], value: tuple[object, ...]) -> None:
+        both = " and ".join(methods)
         for each in value:
-            missing = [name for name in methods if not callable(getattr(each, name, None))]
-            if missing:
-                raise WrongTypeError(
-                    f"{field.name}: {each!r:.200} has no method {' and '.join(missing)}"
-                )
+            with_methods(field.name, each, methods, f"give objects with {both}")
 
     return check

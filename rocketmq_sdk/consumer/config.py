@@ -15,7 +15,7 @@ from rocketmq_sdk.client.config import ClientOptions
 from rocketmq_sdk.client.hooks import ConsumeHook, FilterHook, check_hooks
 from rocketmq_sdk.constructors import explained
 from rocketmq_sdk.consumer.assign.average import Average
-from rocketmq_sdk.consumer.assign.strategy import AllocateStrategy
+from rocketmq_sdk.consumer.assign.strategy import AllocateStrategy, check_strategy
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.enums import ConsumeFrom, MessageModel
 from rocketmq_sdk.model.message_arguments import epoch_milliseconds
@@ -112,12 +112,8 @@ def _directory(_instance: object, field: attrs.Attribute[Any], value: object) ->
         raise ConfigurationError(f"{field.name} is {value!r}; give the path of a directory")
 
 
-def _check_strategy(_instance: object, _field: object, value: AllocateStrategy) -> None:
-    if not hasattr(value, "allocate") or not hasattr(value, "name"):
-        raise ConfigurationError(
-            f"strategy is {value!r}; give an allocation strategy, for example Average() of "
-            "rocketmq_sdk.consumer.assign.average"
-        )
+def _check_strategy(_instance: object, _field: object, value: object) -> None:
+    check_strategy("strategy", value)
 
 
 def _timestamp(value: datetime | int | None) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import attrs
 import trio
@@ -84,6 +84,9 @@ class CallsEach(Protocol):
         shall not wait for it, or because all are abandoned.
         """
         ...
+
+
+LISTENER_REMEDY: Final = "give a function of a message, or of a list of them with batch"
 
 
 def is_async(listener: Listener) -> bool:

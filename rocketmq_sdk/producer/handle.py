@@ -11,6 +11,7 @@ from rocketmq_sdk.model.queue import MessageQueue
 from rocketmq_sdk.producer.queue_selector import UNSET, select_by_hash
 from rocketmq_sdk.protocol.flags import SysFlag
 from rocketmq_sdk.protocol.message_id import joined_ids
+from rocketmq_sdk.validators import check_callable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -47,10 +48,8 @@ def check_aim(queue: object, selector: object, key: object) -> None:
             raise WrongTypeError(f"queue is {queue!r:.200}; give a MessageQueue")
         if selector is not None or key is not UNSET:
             raise ConfigurationError("queue= excludes selector= and key=")
-    elif selector is not None and not callable(selector):
-        raise WrongTypeError(
-            f"selector is {selector!r:.200}; give a function of queues, message and key"
-        )
+    elif selector is not None:
+        check_callable("selector", selector, "give a function of queues, message and key")
 
 
 class TicketOwner(Protocol):

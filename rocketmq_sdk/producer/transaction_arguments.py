@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model.enums import TransactionState
 from rocketmq_sdk.names import check_send_topic
-from rocketmq_sdk.validators import to_seconds
+from rocketmq_sdk.validators import check_callable, to_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -35,8 +35,8 @@ def check_async(name: str, function: object, of_what: str) -> None:
     Only a call shows it of a lambda, and of an object whose `__call__` is a plain
     function.
     """
-    if not callable(function):
-        raise WrongTypeError(f"{name} is {function!r:.200}; give an async function of {of_what}")
+    check_callable(name, function, f"give an async function of {of_what}")
+    assert callable(function)
     inner: Callable[..., object] = function
     while isinstance(inner, functools.partial):
         inner = inner.func

@@ -23,7 +23,8 @@ import trio
 
 from rocketmq_sdk.clock import thread_seconds
 from rocketmq_sdk.consumer.listener import Failed, is_async
-from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
+from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.validators import check_callable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -398,9 +399,8 @@ class ThreadCalls:
             self.idle.pop().wake.release()
 
 
-def _refuse_async(function: object, what: str) -> None:
-    if not callable(function):
-        raise WrongTypeError(f"{what} is {function!r:.200}, which cannot be called")
+def _refuse_async(function: Any, what: str) -> None:
+    check_callable(what, function, "give a plain function")
     if is_async(function):
         raise ConfigurationError(
             f"{what} is {function!r}, an async function, and nothing in rocketmq_sdk.sync could "

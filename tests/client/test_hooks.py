@@ -14,7 +14,7 @@ from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
 from rocketmq_sdk.client.runtime import Client
 from rocketmq_sdk.codes import RequestCode
 from rocketmq_sdk.consumer.push.consumer import PushConsumer
-from rocketmq_sdk.errors import ConfigurationError, RocketMQError
+from rocketmq_sdk.errors import ConfigurationError, RocketMQError, WrongTypeError
 from rocketmq_sdk.model.enums import ConsumeFrom
 from rocketmq_sdk.model.message import Message
 from rocketmq_sdk.model.received import ReceivedMessage
@@ -205,6 +205,30 @@ async def test_a_filter_hook_changes_neither_order_nor_number_of_messages(
         assert collector.bodies == [str(number) for number in range(10)]
         assert committed(broker, "billing", "orders", 1) == [10]
     assert "returned messages that it was not given" in caplog.text
+
+
+class Everything:
+    """An object that any hook or interceptor may be; its class is none."""
+
+    def before(self, _command: Any, _address: Any) -> None: ...
+
+    after = before_send = after_send = before_consume = after_consume = before
+    check_forbidden = filter_messages = before
+
+
+@pytest.mark.parametrize(
+    "name", ["consume_hooks", "filter_hooks", "send_hooks", "forbidden_hooks", "interceptors"]
+)
+def test_a_class_in_place_of_an_object_is_refused_with_the_remedy(name: str) -> None:
+    options: dict[str, Any] = {"namesrv": "a:1", name: [Everything]}
+    text = rf"{name} is the class Everything; give .* Everything\(\)"
+    if name in ("consume_hooks", "filter_hooks"):
+        options |= {"subscriptions": {"orders": "*"}, "listener": print}
+        with pytest.raises(WrongTypeError, match=text):
+            PushConsumer("billing", **options)
+    else:
+        with pytest.raises(WrongTypeError, match=text):
+            Producer("shop", **options)
 
 
 def test_what_is_no_hook_is_refused() -> None:

@@ -6,7 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar, TypeVar
 
-from rocketmq_sdk.consumer.assign.strategy import AllocateStrategy, check_arguments
+from rocketmq_sdk.consumer.assign.strategy import (
+    AllocateStrategy,
+    check_arguments,
+    check_strategy,
+)
 from rocketmq_sdk.errors import ConfigurationError
 from rocketmq_sdk.model.queue import MessageQueue
 
@@ -65,14 +69,11 @@ class MachineRoomNearby:
     def __init__(
         self, inner: AllocateStrategy, *, room_of_queue: RoomOfQueue, room_of_member: RoomOfMember
     ) -> None:
-        if (
-            not hasattr(inner, "allocate")
-            or not callable(room_of_queue)
-            or not callable(room_of_member)
-        ):
+        check_strategy("inner", inner)
+        if not callable(room_of_queue) or not callable(room_of_member):
             raise ConfigurationError(
-                "MachineRoomNearby needs a strategy and two functions that give the room of a "
-                "queue and of a member"
+                "MachineRoomNearby needs two functions that give the room of a queue and of a "
+                "member"
             )
         self.inner = inner
         self._room_of_queue = room_of_queue

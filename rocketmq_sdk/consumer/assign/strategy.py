@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
+from rocketmq_sdk.validators import with_methods
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,6 +36,14 @@ class AllocateStrategy(Protocol):
         empty.
         """
         ...
+
+
+def check_strategy(name: str, value: object) -> None:
+    """Raise `WrongTypeError` unless a value is an allocation strategy."""
+    give = "give an allocation strategy, for example rocketmq_sdk.Average()"
+    with_methods(name, value, ("allocate",), give)
+    if not isinstance(getattr(value, "name", None), str):
+        raise WrongTypeError(f"{name} is {value!r:.200}, which has no name; {give}")
 
 
 def check_arguments(

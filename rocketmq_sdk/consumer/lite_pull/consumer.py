@@ -27,7 +27,7 @@ from rocketmq_sdk.consumer.lite_pull.queue_queries import QueueQueries
 from rocketmq_sdk.errors import ClosedError, ConfigurationError, WrongTypeError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.received import ReceivedMessage
-from rocketmq_sdk.validators import to_seconds
+from rocketmq_sdk.validators import check_callable, to_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection, Iterable, Mapping
@@ -95,9 +95,11 @@ class LitePullConsumer(QueueQueries, RunsOnce):
         arguments = ConstructorArguments(
             "LitePullConsumer", group, LITE_PULL_OPTIONS, options, namesrv, client
         )
-        if on_assignment_change is not None and not callable(on_assignment_change):
-            raise WrongTypeError(
-                f"on_assignment_change is {on_assignment_change!r}, which cannot be called"
+        if on_assignment_change is not None:
+            check_callable(
+                "on_assignment_change",
+                on_assignment_change,
+                "give a function of an AssignmentChange",
             )
         if subscriptions is not None and expressions is not None:
             raise ConfigurationError(

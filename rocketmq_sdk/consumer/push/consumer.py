@@ -19,11 +19,13 @@ from rocketmq_sdk.consumer.constructor_arguments import (
     checked_subscriptions,
 )
 from rocketmq_sdk.consumer.health import ConsumerHealth
+from rocketmq_sdk.consumer.listener import LISTENER_REMEDY
 from rocketmq_sdk.consumer.push.member import PushMember
 from rocketmq_sdk.consumer.statistics import ConsumerStatistics
-from rocketmq_sdk.errors import ClosedError, ConfigurationError, WrongTypeError
+from rocketmq_sdk.errors import ClosedError, ConfigurationError
 from rocketmq_sdk.lifecycle import RunsOnce, open_quiet_nursery
 from rocketmq_sdk.model.enums import MessageModel
+from rocketmq_sdk.validators import check_callable
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -119,8 +121,7 @@ class PushConsumer(RunsOnce):
         arguments = ConstructorArguments(
             "PushConsumer", group, PUSH_OPTIONS, options, namesrv, client
         )
-        if not callable(listener):
-            raise WrongTypeError(f"the listener is {listener!r:.200}, which cannot be called")
+        check_callable("the listener", listener, LISTENER_REMEDY)
         self.group = group
         self.config = PushConfig(batch=batch, **arguments.own)
         self._listener = listener

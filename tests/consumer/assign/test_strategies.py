@@ -16,7 +16,8 @@ from rocketmq_sdk.consumer.assign.by_config import ByConfig
 from rocketmq_sdk.consumer.assign.consistent_hash import ConsistentHash, ring_hash
 from rocketmq_sdk.consumer.assign.difference import difference, wanted_queues
 from rocketmq_sdk.consumer.assign.machine_room import MachineRoom, MachineRoomNearby
-from rocketmq_sdk.errors import ConfigurationError
+from rocketmq_sdk.consumer.config import LitePullConfig, PushConfig
+from rocketmq_sdk.errors import ConfigurationError, WrongTypeError
 from rocketmq_sdk.model.queue import MessageQueue
 from support.paths import CODEC_VECTORS
 
@@ -161,6 +162,19 @@ def test_settings_of_strategies_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="MachineRoomNearby needs"):
         # What the test is about.
         MachineRoomNearby(Average(), room_of_queue="idc0", room_of_member=str)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [Average, "Average", None, 5, object(), list])
+def test_what_is_no_strategy_is_refused_with_the_remedy(wrong: Any) -> None:
+    for make in (
+        lambda: PushConfig(strategy=wrong),
+        lambda: LitePullConfig(strategy=wrong),
+        lambda: MachineRoomNearby(wrong, room_of_queue=str, room_of_member=str),
+    ):
+        with pytest.raises(WrongTypeError, match=r"(strategy|inner) is .*; give .*") as raised:
+            make()
+        text = str(raised.value)
+        assert ("as Average(), not the class" if wrong is Average else "sdk.Average()") in text
 
 
 def test_a_member_without_a_room_is_an_error() -> None:
