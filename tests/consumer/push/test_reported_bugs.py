@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import trio
 
 from rocketmq_sdk.broker_embedded.broker import EmbeddedBroker
@@ -179,6 +180,39 @@ async def test_ctrl_c_in_a_listener_commits_what_is_done_and_sends_no_copies(
         await trio.sleep(1)
         assert committed(broker, "billing", "orders", 1) == [5]
         assert not sent_back.requests
+
+
+async def test_what_ends_the_program_in_several_listeners_at_once_leaves_the_block(
+    autojump_clock: MockClock,
+) -> None:
+    """In a group; their messages come again, the one that is done does not."""
+
+    again, all_wait, waiting = Collector(), trio.Event(), list[bytes]()
+
+    async def listener(message: ReceivedMessage) -> None:
+        if message.body != b"0":
+            waiting.append(message.body)
+            if len(waiting) == 4:
+                all_wait.set()
+            else:
+                await all_wait.wait()
+            raise SystemExit(3)
+
+    async with EmbeddedBroker() as broker, open_sender(broker) as sender:
+        await sender.create_topic("orders", 1)
+        await sender.send("orders", *map(str, range(5)), queue=0)
+        with pytest.raises(BaseExceptionGroup) as raised:
+            async with billing(broker, listener, concurrency=5):
+                await trio.sleep_forever()
+        assert committed(broker, "billing", "orders", 1) == [1]
+        async with billing(broker, again):
+            await until(lambda: len(again.messages) == 4)
+            await trio.sleep(60)
+    ended, others = raised.value.split(SystemExit)
+    assert others is None
+    assert ended is not None
+    assert len(ended.exceptions) > 1
+    assert sorted(again.bodies) == ["1", "2", "3", "4"]
 
 
 async def test_a_queue_whose_offset_is_not_known_is_not_taken(autojump_clock: MockClock) -> None:
