@@ -113,6 +113,9 @@ def send_queued(stream: trio.abc.Stream, frames: list[Piece], size: int) -> int:
 def take_frames(frames: list[Piece], size: int) -> Piece:
     """Take all frames, which have `size` bytes, in one; or some when they are large:
     joining those would cost their memory once more.
+
+    What is taken does not keep much more in memory than it has bytes: views of answers
+    that were made together show one body, which leaves memory with the last of them.
     """
     number = len(frames)
     if number > 1 and size > DIRECT_SIZE:
@@ -122,7 +125,12 @@ def take_frames(frames: list[Piece], size: int) -> Piece:
             number += 1
     taken = frames[:number]
     del frames[:number]
-    return taken[0] if number == 1 else b"".join(taken)
+    piece = taken[0]
+    if number == 1 and not (
+        isinstance(piece, memoryview) and 2 * len(piece) < memoryview(piece.obj).nbytes
+    ):
+        return piece
+    return b"".join(taken)
 
 
 def refuse_answers(
