@@ -220,13 +220,19 @@ class Departures:
     def ended(self, handles: Sequence[SendHandle], error: BaseException | None = None) -> None:
         """Requests are finished; `error` keeps them from beginning."""
         found, gathered = self._of, self._gathered
-        for handle in handles if found or gathered else ():
+        for handle in handles if found or gathered or self._gathering else ():
             joined = found.pop(handle, None)
             if joined is not None:
                 self._request_ended(joined, handle, 1, error or handle.error)
-            elif gathered:
+                continue
+            if gathered:
                 for departure, number in gathered.pop(handle, {}).items():
                     self._request_ended(departure, handle, number, error or handle.error)
+            if handle.error is not None and handle.is_batch:
+                # It may not have left: all of its messages were taken back.
+                for departure in list(self._gathering.values()):
+                    if not departure.is_seen:
+                        self._shut(departure)
 
     def _request_ended(
         self, departure: Joined, handle: SendHandle, number: int, error: BaseException | None

@@ -269,6 +269,20 @@ async def test_batches_that_are_not_sent_end_their_spans(
     assert errors == [*["ConfigurationError"] * 3, "SendTimeout", "SendTimeout"]
 
 
+async def test_a_batch_that_is_taken_back_keeps_no_context(autojump_clock: MockClock) -> None:
+    with recording(ratio=0.0):
+        async with (
+            open_cluster(brokers=1) as cluster,
+            Running(cluster, auto_batch=AutoBatch(linger=1.0)) as producer,
+        ):
+            await producer.publish_queues("t")
+            with trio.move_on_after(0.5):
+                await producer.send(message())
+            (departures,) = producer._hooks.departures
+            assert not departures._gathering
+            assert not cluster.brokers[0].sends
+
+
 @pytest.mark.parametrize("spans", ["batch", "message"])
 async def test_a_context_that_a_message_brings_is_kept(
     spans: str, autojump_clock: MockClock
