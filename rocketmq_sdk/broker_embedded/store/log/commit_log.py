@@ -227,28 +227,30 @@ class CommitLog:
 
     def _next_file(self, position: int, size: int) -> ChainedFile:
         try:
-            first = not self.chain.files
+            if not self.chain.files:
+                return self._first_file(position, size)
             file = self.chain.obtain(position)
             self._allocate(file, position + size + BLANK_SIZE)
-            if first:
-                self._begin_durably(file)
         except StoreFullError as error:
             raise NoNextFileError(str(error)) from error
         return file
 
-    def _begin_durably(self, file: ChainedFile) -> None:
-        """Make the first file durable, before a queue or a note can tell of a log.
+    def _first_file(self, position: int, size: int) -> ChainedFile:
+        """Begin the log with a durable file, before a queue or note can tell of a log.
 
         Without it, a start takes the log for lost. Raises `StoreError`; the next append
         then begins again.
         """
         try:
+            file = self.chain.obtain(position)
+            self._allocate(file, position + size + BLANK_SIZE)
             file.file.sync()
             self.chain.sync_directories()
         except StoreError:
             with contextlib.suppress(StoreError):
                 self.chain.remove_all()
             raise
+        return file
 
     def _roll(self, file: ChainedFile, size: int) -> None:
         self.write_out()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 from random import Random
 from typing import TYPE_CHECKING
@@ -76,3 +77,32 @@ async def test_a_shorter_record_is_followed_by_zeros(autojump_clock: MockClock) 
         assert result.ok
         end = result.physical_offset + result.size
         assert not (files.read(LOG) or b"")[end:].strip(b"\0")
+
+
+@pytest.mark.parametrize(
+    ("operation", "path", "code", "times"),
+    [
+        (Operation.CREATE, LOG, errno.EIO, 1),
+        (Operation.ALLOCATE, LOG, errno.ENOSPC, 2),  # for many records, then for one
+        (Operation.ALLOCATE, LOG, errno.EIO, 1),
+        (Operation.SYNC, LOG, errno.EIO, 1),
+        (Operation.SYNC_DIRECTORY, "commitlog", errno.EIO, 1),
+    ],
+)
+async def test_a_log_that_could_not_begin_at_once_begins_durably(
+    operation: Operation, path: str, code: int, times: int, autojump_clock: MockClock
+) -> None:
+    """No power cut leaves an index or queues that tell of a log without one."""
+    for seed in range(20):
+        files = FaultyFileSystem(seed)
+        config = small_config(flush_disk_type=FlushDiskType.ASYNC_FLUSH)
+        async with open_store(files, config) as store:
+            with files.faults.fail(operation, path, code=code, times=times) as fault:
+                assert not store.put(message(body=b"refused")).ok
+            assert fault.hits == times
+            await until(lambda: store.writable and store.put(message(properties={"KEYS": "k"})).ok)
+            files.sync_directory("index")
+            cut = files.power_cut(seed)
+        assert cut.file_sizes("commitlog")
+        async with open_store(cut, config) as again:
+            assert again.writable
