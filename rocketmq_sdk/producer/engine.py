@@ -218,11 +218,10 @@ class SendEngine(ProducerCallbacks, RunsOnce):
             size = len(message._body)
         except (AttributeError, TypeError):
             raise no_message(message) from None
-        under_way, config = self._under_way, self.config
-        if under_way.is_full(size) or under_way.count + ahead >= config.max_in_flight:
-            raise under_way.refusal()
-        if not 0 < size <= config.max_message_size:
-            check_size(size, config.max_message_size)
+        self._under_way.check_room(size, ahead)
+        most = self.config.max_message_size
+        if not 0 < size <= most:
+            check_size(size, most)
         if message._topic not in self._topics:
             check_send_topic(message._topic)
         tail_of(message, self._id_digits, self._more)
@@ -263,9 +262,7 @@ class SendEngine(ProducerCallbacks, RunsOnce):
         check_messages(messages)
         if not messages:
             raise ConfigurationError("the batch is empty")
-        size, under_way = sum([len(message._body) for message in messages]), self._under_way
-        if under_way.is_full(size) or under_way.count + ahead >= self.config.max_in_flight:
-            raise under_way.refusal()
+        self._under_way.check_room(sum([len(message._body) for message in messages]), ahead)
 
     def _check_aim(
         self,

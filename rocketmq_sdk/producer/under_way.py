@@ -139,6 +139,14 @@ class UnderWay:
             f"{self.count} messages with {self.bytes} bytes are under way, the limit"
         )
 
+    def check_room(self, size: int, ahead: int) -> None:
+        """Raise `TooManyRequestsError` where `size` bytes would have to wait.
+
+        `ahead` messages are about to be handed over.
+        """
+        if self.is_full(size) or self.count + ahead >= self._max_count:
+            raise self.refusal()
+
     async def wait_for_room(
         self, size: int, seconds: float, check_open: Callable[[], object]
     ) -> Room:

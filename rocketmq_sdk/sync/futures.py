@@ -387,8 +387,7 @@ def send(run: ThreadRun, inner: InnerProducer, message: Message, aimed: Aimed) -
 def submit(run: ThreadRun, inner: InnerProducer, message: Message, aimed: Aimed) -> SendHandle:
     """Hand a message over without waiting. Raises what `_check_submit` raises."""
     run.check()
-    queue, selector, key, timeout = aimed
-    inner._check_submit(message, queue, selector, key, timeout, run.posted)
+    inner._check_submit(message, *aimed, run.posted)
     handle = SendHandle(run, message)
     run.post(handle.begin, inner, aimed)
     return handle
@@ -402,8 +401,7 @@ def submit_batch(
     Raises what `_check_submit_batch` raises.
     """
     run.check()
-    queue, selector, key, timeout = aimed
-    taken = inner._check_submit_batch(messages, queue, selector, key, timeout, run.posted)
+    taken = inner._check_submit_batch(messages, *aimed, run.posted)
     handle = BatchHandle(run, taken)
     run.post(handle.begin, inner, aimed)
     return handle
